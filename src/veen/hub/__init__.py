@@ -1,1 +1,1 @@
-"""The hub: admits, orders and proves messages that it cannot read."""
+"""The hub: admits, orders and proves messages whose content it cannot read."""

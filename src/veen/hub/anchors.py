@@ -1,7 +1,7 @@
-"""Anchors of labels, made in a thread of their own: nothing that clients wait for waits for it (ANC0-002).
+"""Anchors of labels, published from a separate thread that never delays a client's request (ANC0-002).
 
-What is due follows from the log and the files in anchors/, so that a hub that was stopped or killed knows at
-its next start what it has to make up for. A failure is counted, logged as an error, and tried again.
+Which labels are due follows from the log and the files in anchors/, so a hub that was stopped or killed knows
+at its next start what is overdue. A failure is counted, logged as an error and retried with backoff.
 
 ``make_backend`` returns the backend that the configuration names.
 """
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_backend(settings: Settings, data_dir: Path, owner: str) -> Backend | None:
-    """Return it, or None; what the configuration names must be there."""
+    """Return the configured backend or None; the files that the configuration names must exist."""
     match settings.anchor_backend:
         case "file":
             path = settings.anchor_ledger or data_dir / paths.ANCHORS_DIR / paths.LEDGER
@@ -45,7 +45,7 @@ def make_backend(settings: Settings, data_dir: Path, owner: str) -> Backend | No
                 raise AnchorError(f"anchor_ledger: the directory {path.parent} does not exist")
             return FileLedger(RealFilesystem(path.parent), path.name, owner)
         case "rfc3161":
-            # Its libraries take a while to load, and few hubs need them.
+            # Imported here: its libraries are slow to load, and few hubs need them.
             from veen.storage.anchors.rfc3161 import Rfc3161, load_roots  # noqa: PLC0415
 
             assert settings.anchor_url is not None, "the settings have checked it"
@@ -58,27 +58,27 @@ def make_backend(settings: Settings, data_dir: Path, owner: str) -> Backend | No
     return None
 
 
-# How often it is looked what has grown: an anchor is never a matter of less.
+# How often grown labels are looked at. Cadences of anchors are far longer.
 _TICK_SEC: Final = 0.2
 _NONCE_BYTES: Final = 16
-# Between two attempts: twice as long each time, from a second on.
+# Retries back off exponentially from one second to this.
 _MAX_BACKOFF_SEC: Final = 300
-# Requests for an anchor that wait.
+# Queued requests for an anchor.
 _MAX_ASKED: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """When a label is due: so many entries without an anchor, or one of this age."""
+    """When a label is due: after this many unanchored entries, or when one of them reaches this age."""
 
     receipts: int
     seconds: int
-    # Between anchors that clients have asked for.
+    # Minimum time between anchors that clients have requested.
     ask_seconds: int
 
     @classmethod
     def of(cls, settings: Settings) -> "Cadence":
-        """Return what was configured."""
+        """Return the configured cadence."""
         return cls(
             settings.anchor_every_receipts, 60 * settings.anchor_every_minutes, settings.anchor_ask_sec
         )
@@ -108,17 +108,17 @@ class AnchoredHub(Protocol):
         """The counters."""
 
     def checkpoint_now(self, label: Label, upto_seq: int | None) -> Checkpoint:
-        """Make a checkpoint of a label, up to an entry or its newest, and wait for it."""
+        """Return a checkpoint of a label up to an entry or its newest; blocks until it is made."""
 
     def call(self, function: Callable[[Any], None], argument: object) -> None:
         """Call a function on the loop."""
 
     def bug(self, error: Exception) -> None:
-        """Log a fault of ours, without stopping."""
+        """Log an internal error and continue."""
 
 
 class Anchorer:
-    """Knows which labels are due, and publishes their roots."""
+    """Tracks which labels are due, and publishes their roots."""
 
     def __init__(
         self,
@@ -139,16 +139,16 @@ class Anchorer:
             labels.authorize_label(reader.store.hub_id),
             labels.control_label(reader.store.hub_id),
         )
-        # Up to where labels are anchored; None until the files were looked at.
+        # Last anchored entry of each label; None until the files were read.
         self._anchored: dict[Label, int] | None = None
-        # Labels with entries that are not anchored, and when they are due; the same as a heap.
+        # When each label with unanchored entries is due; the heap has the same pairs, and stale ones.
         self._behind: dict[Label, int] = {}
         self._heap: list[tuple[int, Label]] = []
-        # Labels that are due, in the order in which they became it.
+        # Labels that are due, in the order in which they became due.
         self._due: dict[Label, None] = {}
-        # How often labels have failed for reasons of their own.
+        # Failures in a row of labels that failed for reasons of their own.
         self._aside: dict[Label, int] = {}
-        # Published, but not kept: the disk did not take it.
+        # An anchor that was published, but could not be written to disk.
         self._unsaved: AnchorRecord | None = None
         self._failed_in_row = 0
         self._retry_at = 0.0
@@ -161,21 +161,20 @@ class Anchorer:
     # --- for the loop ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def grew(self, grown: Iterable[Label]) -> None:
-        """Take note of labels that have new entries."""
+        """Record that labels have new entries."""
         with self._lock:
             self._grown.update(grown)
 
     @property
     def has_room(self) -> bool:
-        """Whether one more may ask for an anchor."""
+        """Whether the queue has room for another request."""
         return self._asked.qsize() < _MAX_ASKED
 
     def ask(self, job: Job) -> None:
-        """Have something done in the thread."""
+        """Run a job in the thread."""
         self._asked.put(job)
 
     @property
@@ -184,7 +183,7 @@ class Anchorer:
         return len(self._due)
 
     def status(self) -> dict[str, Described]:
-        """Return how it goes, for people."""
+        """Return the status of anchoring, for operators."""
         return {
             "backend": self._backend.name,
             "last_anchor_ts": self._last_ts,
@@ -194,11 +193,11 @@ class Anchorer:
         }
 
     def stop(self, seconds: float) -> None:
-        """Anchor what is due, for so long at most; then nothing is written any more."""
+        """Anchor what is due for at most ``seconds``; nothing is written after that."""
         self._end_at = monotonic() + seconds
         self._asked.put(None)
         self._thread.join(seconds)
-        with self._saving:  # a record that is being written is written to its end
+        with self._saving:  # lets a write in progress finish
             self._over = True
         if not self._thread.is_alive():
             self._backend.close()
@@ -216,7 +215,7 @@ class Anchorer:
                 break
             job.do()
             self._hub.call(job.on_done, job)
-        self._retry_at = 0.0  # once more, whatever has failed before
+        self._retry_at = 0.0  # a last attempt, regardless of backoff
         while self._round():
             pass
 
@@ -226,12 +225,12 @@ class Anchorer:
         return _TICK_SEC
 
     def _round(self) -> bool:
-        """Anchor one label, if one is due; tell whether there may be more to do."""
+        """Anchor one label, if one is due; return whether there may be more to do."""
         try:
             self._note_growth()
-            waits = not self._due or monotonic() < self._retry_at or monotonic() > self._end_at
-            return not waits and self._anchor_next()
-        except Exception as error:  # noqa: BLE001 - a fault of ours: it is reported, and the thread lives on
+            idle = not self._due or monotonic() < self._retry_at or monotonic() > self._end_at
+            return not idle and self._anchor_next()
+        except Exception as error:  # noqa: BLE001 - an internal error is reported, and the thread continues
             self._hub.bug(error)
             self._failed(error, None)
             return False
@@ -251,12 +250,12 @@ class Anchorer:
                 self._due[label] = None
 
     def _look(self) -> bool:
-        """Find out from files what is anchored, and what is not."""
+        """Read from the files what is anchored; return whether that succeeded."""
         if monotonic() < self._retry_at:
             return False
         try:
             self._anchored = anchored(self._reader.fs)
-            # Labels that a fork has copied do not grow: their anchors are its parent's matter.
+            # Labels that a fork has copied do not grow: the parent hub anchors them.
             known = [label for label in self._reader.labels() if not self._reader.is_frozen(label)]
         except (StorageError, OSError) as error:
             self._anchored = None
@@ -276,17 +275,17 @@ class Anchorer:
         assert self._anchored is not None
         if label in self._due or (label in self._aside and label in self._behind):
             return
-        last, done = self._reader.last_seq(label), self._anchored.get(label, 0)
-        if last - done >= self._cadence.receipts:
+        last, anchored_seq = self._reader.last_seq(label), self._anchored.get(label, 0)
+        if last - anchored_seq >= self._cadence.receipts:
             self._due[label] = None
-        elif last > done and label not in self._behind:
-            self._wait(label, self._since(label, done + 1) + self._cadence.seconds)
+        elif last > anchored_seq and label not in self._behind:
+            self._wait(label, self._since(label, anchored_seq + 1) + self._cadence.seconds)
 
     def _since(self, label: Label, seq: int) -> int:
         try:
             return self._reader.entry(label, seq).receipt.hub_ts
         except ProtocolError:
-            return 0  # pruned: it is old
+            return 0  # pruned, so it is old
 
     def _wait(self, label: Label, at: int) -> None:
         self._behind[label] = at
@@ -295,7 +294,7 @@ class Anchorer:
     # --- anchors --------------------------------------------------------------------------------------------
 
     def _anchor_next(self) -> bool:
-        """Anchor the label that is due for longest; False if no other could be anchored either."""
+        """Anchor the label that became due first; False if no other label could be anchored either."""
         label = next(iter(self._due))
         try:
             checkpoint = self._hub.checkpoint_now(label, None)
@@ -319,9 +318,9 @@ class Anchorer:
     ) -> AnchorRecord:
         if self._unsaved is not None:
             self._save(self._unsaved)
-            kept = read_record(self._reader.fs, checkpoint.label_curr, checkpoint.upto_seq)
-            if kept is not None:
-                return kept
+            stored = read_record(self._reader.fs, checkpoint.label_curr, checkpoint.upto_seq)
+            if stored is not None:
+                return stored
         ref = self._backend.publish(
             checkpoint.mmr_root,
             checkpoint.epoch if epoch is None else epoch,
@@ -338,7 +337,7 @@ class Anchorer:
         return record
 
     def _save(self, record: AnchorRecord) -> None:
-        self._unsaved = record  # until it is kept: it is not to be published again
+        self._unsaved = record  # until it is stored, so that it is not published twice
         with self._saving:
             if self._over:
                 raise AnchorError("the hub has stopped")
@@ -353,9 +352,9 @@ class Anchorer:
         label = record.label
         if self._anchored is not None:
             self._anchored[label] = max(record.upto_seq, self._anchored.get(label, 0))
-        for before in (self._due, self._behind, self._aside):
-            before.pop(label, None)
-        self.grew([label])  # since then, or it was not anchored up to its end
+        for pending in (self._due, self._behind, self._aside):
+            pending.pop(label, None)
+        self.grew([label])  # it may have grown meanwhile, or have been anchored up to an earlier entry
         self._failed_in_row, self._retry_at = 0, 0.0
         self._last_ts = self._clock()
         self._metrics.anchor_ok += 1
@@ -364,14 +363,14 @@ class Anchorer:
     # --- failures -------------------------------------------------------------------------------------------
 
     def _failed(self, error: Exception, label: Label | None) -> None:
-        """Take note that no label can be anchored for now."""
+        """Back off: no label can be anchored for now."""
         wait = _backoff(self._failed_in_row + 1)
         self._failed_in_row += 1
         self._retry_at = monotonic() + wait
         self._alarm(error, label, wait)
 
     def _set_aside(self, label: Label, error: Exception) -> None:
-        """Take note that this label cannot be anchored for now; others can."""
+        """Back off for this label only."""
         failures = self._aside[label] = self._aside.get(label, 0) + 1
         wait = _backoff(failures)
         self._due.pop(label, None)
@@ -392,23 +391,23 @@ class Anchorer:
 
     # --- on request -----------------------------------------------------------------------------------------
 
-    def answer(self, asked: AnchorRequest, *, local: bool) -> AnchorResponse:
-        """Return the anchor of a label, or make it; others than the operator cannot have many made.
+    def answer(self, request: AnchorRequest, *, local: bool) -> AnchorResponse:
+        """Return the anchor of a label, or publish one; only the operator may do so without limits.
 
         For the thread; see ``ask``.
         """
-        label = asked.label
+        label = request.label
         last = self._reader.last_seq(label)
-        upto = last if asked.upto_seq is None else asked.upto_seq
+        upto = last if request.upto_seq is None else request.upto_seq
         if not 1 <= upto <= last:
             raise not_found("upto_seq", f"the label has no entry {upto}")
-        chosen = (asked.epoch, asked.ts, asked.nonce)
+        chosen = (request.epoch, request.ts, request.nonce)
         record = read_record(self._reader.fs, label, upto)
         if record is not None:
             ref = record.ref
             if any(
-                one not in (None, other)
-                for one, other in zip(chosen, (ref.epoch, ref.ts, ref.nonce), strict=True)
+                choice not in (None, stored)
+                for choice, stored in zip(chosen, (ref.epoch, ref.ts, ref.nonce), strict=True)
             ):
                 raise ProtocolError(
                     Detail.VALUE,
@@ -421,7 +420,7 @@ class Anchorer:
             self._require_few(label, chosen)
         checkpoint = self._hub.checkpoint_now(label, upto)
         try:
-            record = self._publish(checkpoint, epoch=asked.epoch, ts=asked.ts, nonce=asked.nonce)
+            record = self._publish(checkpoint, epoch=request.epoch, ts=request.ts, nonce=request.nonce)
         except StorageError as error:
             self._failed(error, label)
             raise AnchorError(
@@ -430,7 +429,7 @@ class Anchorer:
         return AnchorResponse(record=record, checkpoint=checkpoint)
 
     def _require_few(self, label: Label, chosen: tuple[object, ...]) -> None:
-        """Refuse a client that would have more anchors made than the operator has allowed for."""
+        """Reject a client's request for more anchors than the operator allows."""
         if any(value is not None for value in chosen) or not self._cadence.ask_seconds:
             raise ProtocolError(
                 Detail.VALUE,

@@ -1,6 +1,6 @@
-"""The hub's configuration: flags, then environment, then a TOML file, then defaults that work.
+"""The hub's configuration: flags, then environment, then a TOML file, then defaults.
 
-Every mistake is reported at once, each with the name that it has in the file.
+All mistakes are reported together, each with the name that it has in the file.
 """
 
 import difflib
@@ -33,13 +33,13 @@ from veen.net.host_names import parse_host, parse_origin
 from veen.stdx.loopback import is_loopback
 
 PREFIX: Final = "VEEN_"
-# Names of variables that are not fields.
+# Environment variables that are not fields.
 CONFIG_PATH: Final = "VEEN_CONFIG_PATH"
 DEFAULT_LISTEN: Final = "127.0.0.1:37411"
 
 
 def _split(value: object) -> object:
-    """Let lists be written as comma-separated text, as environment and flags have them."""
+    """Split comma-separated text: the form that lists have in environment variables and flags."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
@@ -94,7 +94,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class Settings(BaseModel):
-    """Everything that can be set; a field's description is its documentation."""
+    """All settings; a field's description is its documentation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -240,7 +240,7 @@ class Settings(BaseModel):
         return self
 
     def registry(self) -> Limits:
-        """Return the limits: the defaults for the profile, with those that were set."""
+        """Return the limits: the defaults of the profile, overridden by those that are set."""
         known = list(Limits.__dataclass_fields__)
         unknown = set(self.limits) - set(known)
         if unknown:
@@ -254,48 +254,44 @@ class Settings(BaseModel):
 
     @property
     def resolved_verify_workers(self) -> int:
-        """How many verifier processes there are."""
         if self.verify_workers is not None:
             return self.verify_workers
         return max(1, len(os.sched_getaffinity(0)) - 1)
 
     @property
     def resolved_require_cap(self) -> bool:
-        """Whether tokens are required: of ``auto``, only when strangers can reach the hub (C-51)."""
+        """Whether tokens are required; ``auto``: only if the hub listens beyond loopback (C-51)."""
         if self.require_cap != "auto":
             return self.require_cap == "true"
         return not all(is_loopback(address.rpartition(":")[0]) for address in self.listen)
 
     @property
     def issuers(self) -> list[VerifyKey]:
-        """The issuers as keys."""
         return [VerifyKey(bytes.fromhex(item)) for item in self.trust_issuers]
 
     @property
     def admin_keys(self) -> list[VerifyKey]:
-        """The admins as keys."""
         return [VerifyKey(bytes.fromhex(item)) for item in self.admins]
 
     @property
     def control_streams(self) -> list[StreamId]:
-        """The streams on which admins write, if there are any."""
+        """The streams that admins write their orders to; empty without admins."""
         return [REVOCATION_STREAM] if self.admins else []
 
     @property
     def stream_ids(self) -> list[StreamId]:
-        """The streams as ids."""
         return [stream_id(name) for name in self.streams]
 
     @property
     def routing(self) -> RoutingKey | None:
-        """The salt of labels, if it was chosen."""
+        """The salt of labels, if one is configured."""
         return None if self.routing_key is None else RoutingKey(bytes.fromhex(self.routing_key))
 
 
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | None = None
 ) -> Settings:
-    """Put the configuration together; the first that sets a value wins."""
+    """Merge the sources of the configuration; the first that sets a value wins."""
     path = config_file or (Path(environment[CONFIG_PATH]) if environment.get(CONFIG_PATH) else None)
     merged = {**_from_file(path), **_from_environment(environment)}
     merged |= {name: value for name, value in flags.items() if value is not None}

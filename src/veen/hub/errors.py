@@ -2,7 +2,7 @@
 
 VeenError
 └── HubError
-    └── ConfigError              the configuration cannot be used: every mistake in it
+    └── ConfigError              the configuration is invalid; lists every mistake
 """
 
 from veen.core.errors import VeenError
@@ -13,4 +13,4 @@ class HubError(VeenError):
 
 
 class ConfigError(HubError):
-    """The configuration cannot be used; the text lists every mistake."""
+    """The configuration is invalid; the text lists every mistake."""

@@ -1,7 +1,7 @@
-"""Why a message was accepted, or would be: decided once more, from the files of a data directory alone.
+"""Why a message was accepted, or would be: the decision recomputed from the files of a data directory alone.
 
-Admission is a function of the message, the log before it, the configuration and the assigned time, so its
-verdicts can be computed again by anybody who has the files.
+Admission is a function of the message, the log before it, the configuration and the assigned time, so any
+process that has the files can recompute its verdicts.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ from veen.storage.journal.rate_buckets import Buckets
 from veen.storage.write.writer import frozen
 
 _BLOCK = 512
-# Rows that are not about what is in the files.
+# Rows that the files cannot decide.
 _ELSEWHERE = {
     Detail.PREFILTER_REJECT: "not stored: the proof of work is sent beside the message",
     Detail.ATT_ROOT: "not checked by a hub: only holders of the plaintext know the attachments",
@@ -46,15 +46,15 @@ class Explained:
 
     accepted: bool
     hub_ts: int
-    # Each row of the table with "passed", "failed: why", "not reached" or why it does not apply.
+    # Each row of the table with "passed", "failed: reason", "not reached" or why it does not apply.
     rows: tuple[tuple[ErrorRow, str], ...]
-    # What the decision rested on.
+    # The inputs of the decision.
     facts: dict[str, str | int]
     error: ProtocolError | None = None
 
 
 class PastView:
-    """The log as it was before one of its entries."""
+    """The log as it was immediately before one of its entries."""
 
     def __init__(self, reader: Reader, label: Label, seq: int, hub_ts: int) -> None:
         self._reader = reader
@@ -63,11 +63,11 @@ class PastView:
         self._hub_ts = hub_ts
 
     def last_seq(self, label: Label) -> int:
-        """Return the entry before, in the label of the entry."""
+        """Return the last entry; in the label of the entry, the one before it."""
         return self._seq - 1 if label == self._label else self._reader.last_seq(label)
 
     def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
-        """Return the client's position in its last message before."""
+        """Return the client's cursor after its last message before the entry."""
         for msg in self._backwards(label):
             if msg.client_id == client_id:
                 return ClientCursor(msg.client_seq, msg.prev_ack)
@@ -82,12 +82,12 @@ class PastView:
             end = start - 1
 
     def client_since(self, client_id: VerifyKey) -> int | None:
-        """Return when the client was first seen, if that was before."""
+        """Return when the client was first seen, if that was before the entry."""
         since = self._reader.client_since(client_id)
         return since if since is not None and since < self._hub_ts else None
 
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
-        """Return what was known of the token; its rate is counted again, over all that it was used for."""
+        """Return the state of the token; its rate bucket is recomputed from all of its uses."""
         known = self._reader.auth(auth_ref)
         token = self._reader.token(auth_ref)
         if known is None or token is None:
@@ -100,7 +100,7 @@ class PastView:
         return AuthRecord(known.issued_at, known.authorize_seq, bucket)
 
     def _uses(self, auth_ref: AuthRef, token: CapToken) -> Iterator[int]:
-        """Yield the times of messages with a token before this one; inside its second, those of its label."""
+        """Yield the times of earlier messages with a token; of the same second, only those of the label."""
         for label in self._reader.labels():
             stream = self._reader.binding(label)
             if stream is None or stream.stream_id not in token.allow.stream_ids:
@@ -113,21 +113,20 @@ class PastView:
                     yield hub_ts
 
     def token(self, auth_ref: AuthRef) -> CapToken | None:
-        """Return the token."""
         return self._reader.token(auth_ref)
 
     def binding(self, label: Label) -> StreamEpoch | None:
-        """Return the stream and epoch of a label, which do not change."""
+        """Return the stream and epoch of a label, which never change."""
         return self._reader.binding(label)
 
     def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
-        """Return where a message was, if it was there before."""
+        """Return the position of a message, if it was in the log before the entry."""
         place = self._reader.find(leaf_hash)
         return None if place is None or place == (self._label, self._seq) else place
 
 
 class PresentView:
-    """The log as it is: what a message that is sent now would meet."""
+    """The log as it is: the state in which a message sent now would be decided."""
 
     def __init__(self, reader: Reader) -> None:
         self.client = reader.client
@@ -139,14 +138,14 @@ class PresentView:
         self._reader = reader
 
     def last_seq(self, label: Label) -> int:
-        """Return the newest entry; refuse a label that belongs to the parent of a fork, as a writer does."""
+        """Return the newest entry; reject a label of a fork's parent, as a writer does."""
         if self._reader.is_frozen(label):
             raise frozen()
         return self._reader.last_seq(label)
 
 
 class Explainer:
-    """Decides again, in a directory that need not have a running hub."""
+    """Recomputes decisions of admission, in a directory that need not have a running hub."""
 
     def __init__(self, reader: Reader, identity: HubIdentity, kept: HubSettings, settings: Settings) -> None:
         self._reader = reader
@@ -156,27 +155,27 @@ class Explainer:
         self._pads = pads
 
     def entry(self, label: Label, seq: int) -> Explained:
-        """Explain an entry of the log, at its place and time."""
+        """Explain an entry of the log, as of its position and time."""
         entry = self._reader.entry(label, seq)
         hub_ts = entry.receipt.hub_ts
         view = PastView(self._reader, label, seq, hub_ts)
         orders = self._orders(hub_ts)
-        of_before = len(self._orders(hub_ts - 1))
-        made = self._decide(entry.msg_bytes, view, hub_ts, self._authority(orders))
-        # Some of the same second may have come after it, or all.
-        while not made.accepted and len(orders) > of_before:
+        earlier_orders = len(self._orders(hub_ts - 1))
+        explained = self._decide(entry.msg_bytes, view, hub_ts, self._authority(orders))
+        # Some or all of the control records of the same second may be later than the entry.
+        while not explained.accepted and len(orders) > earlier_orders:
             orders.pop()
-            made = self._decide(entry.msg_bytes, view, hub_ts, self._authority(orders))
-        return made
+            explained = self._decide(entry.msg_bytes, view, hub_ts, self._authority(orders))
+        return explained
 
     def message(self, data: bytes, hub_ts: int) -> Explained:
-        """Explain what would become of a message that is sent now: a MSG, or a request to submit one."""
-        with suppress(ProtocolError):  # else it is the message itself, or what is wrong with it
+        """Explain how a message sent now would be decided: a MSG, or a request to submit one."""
+        with suppress(ProtocolError):  # otherwise it is the message itself, or malformed
             data = SubmitRequest.decode(data, self._policy_at(hub_ts).limits).msg.encode()
         return self._decide(data, PresentView(self._reader), hub_ts, self._authority(self._orders(hub_ts)))
 
     def _orders(self, hub_ts: int) -> list[ControlRecord]:
-        """Return what the operator had said by then about whom to trust."""
+        """Return the control records up to a time."""
         control = labels.control_label(self._reader.store.hub_id)
         last = self._reader.last_seq(control)
         places = self._reader.entries(control, 1, last) if last else iter(())
@@ -195,8 +194,8 @@ class Explainer:
             msg = read_msg(sized(data, policy.limits, bare=True), MessageRules(policy.limits, self._pads))
             record = authenticate(msg)
             admit(record, view, policy, authority, hub_ts)
-        except ProtocolError as found:
-            error = found
+        except ProtocolError as rejection:
+            error = rejection
         facts = {} if record is None else _facts(record, view, policy)
         return Explained(error is None, hub_ts, tuple(_rows(error, record)), facts, error)
 
@@ -204,29 +203,29 @@ class Explainer:
 def _facts(record: NewEntry, view: LogView, policy: Policy) -> dict[str, str | int]:
     assert record.client_id is not None
     cursor = view.client(record.label, record.client_id)
-    found: dict[str, str | int] = {
+    facts: dict[str, str | int] = {
         "label": record.label.hex(),
         "msg_id": record.leaf_hash.hex(),
         "client_id": record.client_id.hex(),
         "client_seq": record.client_seq,
         "client_seq before": cursor.client_seq,
     }
-    with suppress(ProtocolError):  # a label of a fork's parent has none
-        found["head before"] = view.last_seq(record.label)
-    found["require_cap"] = "yes" if policy.require_cap else "no"
+    with suppress(ProtocolError):  # a label of a fork's parent accepts no entries
+        facts["head before"] = view.last_seq(record.label)
+    facts["require_cap"] = "yes" if policy.require_cap else "no"
     stream = view.binding(record.label)
     if stream is not None:
-        found |= {"stream_id": stream.stream_id.hex(), "epoch": stream.epoch}
+        facts |= {"stream_id": stream.stream_id.hex(), "epoch": stream.epoch}
     if record.auth_ref is not None:
-        found["auth_ref"] = record.auth_ref.hex()
+        facts["auth_ref"] = record.auth_ref.hex()
         token, known = view.token(record.auth_ref), view.auth(record.auth_ref)
         if token is not None and known is not None:
-            found |= {
+            facts |= {
                 "issuer_pk": token.issuer_pk.hex(),
                 "expires_at": expires_at(token, known.issued_at),
             }
-            found["rate left"] = "all" if known.bucket is None else known.bucket.tokens
-    return found
+            facts["rate left"] = "all" if known.bucket is None else known.bucket.tokens
+    return facts
 
 
 def _rows(error: ProtocolError | None, record: NewEntry | None) -> Iterator[tuple[ErrorRow, str]]:

@@ -1,8 +1,7 @@
-"""A data directory as a hub's home: made at the first start, opened at every other (C-51, C-89).
+"""A data directory as a hub's home: created at the first start, opened at later ones (C-51, C-89).
 
-Beside the log it holds the hub's secrets, which stay when the rest is copied, and checkpoint-binding.cbor:
-which key stands behind which checkpoint (C-83). A fork gets an identity of its own, which names the log that
-it continues (C-95).
+Beside the log it holds the hub's secrets, which backups leave out, and checkpoint-binding.cbor: which key
+signed which checkpoint (C-83). A fork gets its own identity, which names the log that it continues (C-95).
 """
 
 import json
@@ -53,21 +52,21 @@ class HubSecrets(Wire):
         Field("pow_key", B32, key=4),
     )
 
-    # Of the signing keys, oldest first; all are kept, so that checkpoints of old epochs can still be made.
+    # Of the signing keys, oldest first; none is removed, so that checkpoints of old epochs can be signed.
     seeds: tuple[bytes, ...]
-    # X25519: admin messages are sealed to it (C-107).
+    # X25519 key that admin messages are sealed to (C-107).
     control_sk: bytes
-    # Of the challenges for proof of work (C-65).
+    # Authenticates proof-of-work challenges (C-65).
     pow_key: bytes
 
     def __repr__(self) -> str:
-        """Say nothing that could end up in a log."""
+        """Omit the secrets: a repr may end up in a log."""
         return f"HubSecrets({len(self.seeds)} keys)"
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What a hub is, apart from its log."""
+    """A hub's identity, secrets and settings: everything apart from its log."""
 
     ring: KeyRing
     secrets: HubSecrets
@@ -75,12 +74,11 @@ class Home:
 
     @property
     def identity(self) -> HubIdentity:
-        """Who the hub is."""
         return self.ring.identity
 
 
 def has_home(fs: Filesystem) -> bool:
-    """Tell whether a hub lives here; False for a place where one can be made."""
+    """Return whether the directory belongs to a hub; False if one can be created in it."""
     try:
         open_store(fs)
     except NotAStoreError:
@@ -96,7 +94,7 @@ def create_home(
     *,
     routing: RoutingKey | None = None,
 ) -> Home:
-    """Make a hub in an empty place. A start that was cut short is continued, with the same keys."""
+    """Create a hub in an empty directory. An interrupted first start is completed, with the same keys."""
     fs.make_dir("")
     secrets = read_object(fs, SECRETS, HubSecrets)
     if secrets is None:
@@ -109,13 +107,13 @@ def create_home(
     ring = KeyRing.of(new_identity(first, control_pk, routing), secrets.seeds)
     write_identity(fs, ring)
     replace_file(fs, hub_settings.SETTINGS, settings.encode())
-    # Last: with it the place is a data directory, and everything else is there.
+    # Last, because it makes the directory a data directory: everything else must exist by then.
     create_store(fs, ring.identity.hub_id, limits, epoch_secs=(settings.epoch_sec,))
     return Home(ring, secrets, settings)
 
 
 def open_home(fs: Filesystem, *, locked: bool = True) -> Home:
-    """Open the hub that lives here. Whoever holds its lock finishes a change of keys that was cut short."""
+    """Open the hub of a directory. ``locked``: the caller holds its lock; finish an interrupted rotation."""
     identity, settings = read_public(fs)
     pending = read_file(fs, hub_settings.PENDING) if locked else None
     if pending is not None:
@@ -137,10 +135,10 @@ def open_home(fs: Filesystem, *, locked: bool = True) -> Home:
 
 
 def write_identity(fs: Filesystem, ring: KeyRing) -> None:
-    """Write the files that bind the hub's keys to its log; signed by the first key, which hub_id names.
+    """Write the files that bind the hub's keys to its log, signed by the first key, which hub_id names.
 
-    Identity and signature are two files, and must never be seen to disagree after a crash: both are first
-    written as one, and a start finishes what it finds there.
+    Identity and signature are two files that must agree after a crash: both are first written to one pending
+    file, from which the next start completes them.
     """
     identity = ring.identity
     sig = identity.sign(ring.keys[identity.hub_keys[0].hub_pk])
@@ -160,8 +158,8 @@ def _publish(fs: Filesystem, identity: HubIdentity, sig: bytes) -> None:
 def rotate(fs: Filesystem, home: Home, random: RandomBytes, *, at: int, overlap_sec: int) -> Home:
     """Give the hub a new signing key. The secret is on disk before the key is published.
 
-    Once it is, an error leaves open whether the key has changed: the hub must stop, and the next start finds
-    out. A seed of an attempt that failed is kept, since it may be in use.
+    If publishing fails, the key may or may not have changed: the hub must stop, and the next start finds out.
+    The seed of a failed attempt is retained, since it may be in use.
     """
     stored = read_object(fs, SECRETS, HubSecrets) or home.secrets
     seed = random(SEED_BYTES)
@@ -178,7 +176,7 @@ def rotate(fs: Filesystem, home: Home, random: RandomBytes, *, at: int, overlap_
 
 
 def write_settings(fs: Filesystem, home: Home, *, require_cap: bool, now: int) -> Home:
-    """Change what an operator may change, because it was asked for by name; what held before is kept."""
+    """Change the settings that an operator may change; the previous rule is stored with its end."""
     before = EarlierRule(until=now, require_cap=home.settings.require_cap)
     earlier = (*(home.settings.earlier or ()), before)
     settings = replace(home.settings, require_cap=require_cap, earlier=earlier)
@@ -187,7 +185,7 @@ def write_settings(fs: Filesystem, home: Home, *, require_cap: bool, now: int) -
 
 
 def write_binding(fs: Filesystem, home: Home, max_skew_sec: int) -> None:
-    """Add the checkpoints that were made since the last time."""
+    """Add the checkpoints made since the previous call."""
     known = {item.place: item for item in _read(fs)}
     changed = False
     for checkpoint in _made(fs):
@@ -199,7 +197,7 @@ def write_binding(fs: Filesystem, home: Home, max_skew_sec: int) -> None:
                 checkpoint, epoch_sec=home.settings.epoch_sec, max_skew_sec=max_skew_sec
             )
         except ProtocolError:
-            continue  # of a parent, in a fork: its own files speak for it
+            continue  # a fork's parent: its own archived files bind these
         known[place] = BoundCheckpoint(
             label=checkpoint.label_curr,
             epoch=checkpoint.epoch,
@@ -217,7 +215,7 @@ def _made(fs: Filesystem) -> list[Checkpoint]:
     try:
         return decode_sequence(read_file(fs, paths.CHECKPOINTS) or b"", Checkpoint)
     except ProtocolError:
-        return []  # damaged: a repair rebuilds it, and the next stop continues
+        return []  # damaged: a repair rebuilds it, and the next stop continues from there
 
 
 def _read(fs: Filesystem) -> tuple[BoundCheckpoint, ...]:
@@ -233,7 +231,7 @@ def _read(fs: Filesystem) -> tuple[BoundCheckpoint, ...]:
 def fork_home(
     source: Reader, target: Filesystem, random: RandomBytes, cuts: Mapping[Label, int] | None = None
 ) -> tuple[HubIdentity, Forked]:
-    """Cut a log at checkpoints, and make a hub of the copy: new keys and labels, old entries as they were."""
+    """Cut a log at checkpoints and make the copy a new hub: new keys and labels, old entries unchanged."""
     _, settings = read_public(source.fs)
     secrets = HubSecrets(
         seeds=(random(SEED_BYTES),), control_sk=random(SEED_BYTES), pow_key=random(SEED_BYTES)
@@ -243,7 +241,7 @@ def fork_home(
     control_pk = hpke.public_key(ReaderSecretKey(secrets.control_sk))
     parent = ForkParent(hub_id=source.store.hub_id, fork_hash=done.record.fork_hash)
     identity = replace(new_identity(first, control_pk, None), parent=parent)
-    # The secret is on disk before the key is published; the identity makes the directory a hub's.
+    # The secret is on disk before the key is published. The identity makes the directory a hub's: last.
     replace_file(target, SECRETS, secrets.encode())
     replace_file(target, hub_settings.SETTINGS, settings.encode())
     write_identity(target, KeyRing.of(identity, secrets.seeds))

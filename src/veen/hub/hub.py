@@ -1,7 +1,6 @@
-"""A hub at work: its parts put together. Lives on one loop.
+"""A running hub: composes its parts, and runs on one event loop.
 
-Messages do not come by here: ``veen.hub.submit.intake`` has their way. Nor does HTTP: see
-``veen.hub.api.routes``.
+The path of messages is in ``veen.hub.submit.intake``, HTTP in ``veen.hub.api.routes``.
 """
 
 import asyncio
@@ -48,15 +47,15 @@ from veen.storage.read.requests import PageBounds, ReadRequests
 
 _log = logging.getLogger(__name__)
 
-# Attachments that wait to be written.
+# Queued writes of attachments.
 _MAX_PUTS: Final = 16
-# Jobs of strangers that wait for their turn: each costs a sync, and messages wait for it.
+# Jobs of clients queued for the sequencer's thread: each costs a sync that delays messages.
 _MAX_JOBS: Final = 16
-# How long a checkpoint for an anchor may take: what is before it in the queue, and a sync.
+# How long a checkpoint for an anchor may take, with the queue before it and a sync.
 _CHECKPOINT_SEC: Final = 60
-# What is left on the disk for the journal when attachments and copies have to stop.
+# Free space reserved for the journal: attachments and copies stop before it.
 _SPACE_BYTES: Final = 256 << 20
-# A disk that was full is called so for this long, then it is tried again.
+# How long the disk is reported as full after a failed write; then writing is retried.
 _FULL_SEC: Final = 10.0
 
 
@@ -64,11 +63,11 @@ class HubEvents(Protocol):
     """What a hub reports to the process that runs it."""
 
     def fatal(self, why: str) -> None:
-        """The hub must not go on: the next start finds out what is on disk. Called on the loop."""
+        """The hub must stop: only a restart can establish what is on disk. Called on the loop."""
 
 
 class Hub:
-    """An open hub. All methods are for the loop, unless they say otherwise."""
+    """An open hub. Methods are called on the loop, unless they say otherwise."""
 
     def __init__(
         self,
@@ -87,11 +86,11 @@ class Hub:
         self.clock = clock
         self.random = random
         self.started = perf_counter()
-        anchors = make_backend(settings, fs.root, owner)  # before anything is opened: it may refuse
+        anchors = make_backend(settings, fs.root, owner)  # before anything is opened: it may fail
         self.metrics = Metrics(clock, fsync_ms=fs.sync_ms)
         self._events = events
         self._loop = asyncio.get_running_loop()
-        # Of labels, the last checkpoint made by this process.
+        # The last checkpoint of each label that this process made.
         self._checkpoints: LruCache[Label, int] = LruCache(1024)
         self._is_open = False
         self._signer = self._make_signer()
@@ -114,13 +113,13 @@ class Hub:
             PowRules(settings.pow_difficulty, home.secrets.pow_key) if settings.pow_difficulty else None
         )
         self.readers = ThreadPool(self.call)
-        # Attachments are written apart, so that those who read do not wait for their syncs.
+        # A separate thread writes attachments, so that reads do not wait for their syncs.
         self.putters = ThreadPool(self.call, threads=1, most=_MAX_PUTS)
         self.long_polls = LongPolls(settings.max_waiters)
         self.memory = ByteBudget(settings.max_held_bytes)
         self.stopping = False
         self._jobs = 0
-        # Where it is served, once it is.
+        # Set by the server when its sockets listen.
         self.urls: tuple[str, ...] = ()
         self.control_plane = ControlPlane(self)
         self.control_plane.catch_up()
@@ -188,7 +187,7 @@ class Hub:
     # --- what the submit path reports -----------------------------------------------------------------------
 
     def decided(self, messages: Sequence[Submission]) -> None:
-        """Wake those who wait for entries, and take note of what is to be anchored or applied."""
+        """Wake long polls, and pass the entries to the anchorer and the control plane."""
         grown = {item.record.label for item in messages if item.record is not None and item.seq}
         if self.anchorer is not None:
             self.anchorer.grew(grown)
@@ -201,11 +200,11 @@ class Hub:
         _log.warning(LogEvent("verifier-lost"))
 
     def bug(self, error: Exception) -> None:
-        """Log a fault that was ours, without stopping."""
+        """Log an internal error and continue."""
         _log.error(LogEvent("fault", error=f"{type(error).__name__}: {error}", where=_where(error)))
 
     def fatal(self, error: Exception) -> None:
-        """Log an error that the hub must not survive, and have the process ended."""
+        """Log an error after which the hub must not continue, and end the process."""
         _log.error(LogEvent("fatal", error=str(error), where=_where(error)))
         self._events.fatal(str(error))
 
@@ -216,7 +215,7 @@ class Hub:
         return self.reader.entry(label, seq).receipt.hub_ts if self._is_open else None
 
     def _checkpointed(self, label: Label, upto_seq: int) -> None:
-        """Measure; called by whatever thread makes a checkpoint."""
+        """Observe the interval between checkpoints. Called by any thread that makes one."""
         if not self._is_open:
             return
         before = self._checkpoints.get(label)
@@ -228,11 +227,11 @@ class Hub:
 
     @property
     def has_turn(self) -> bool:
-        """Whether one more job may wait for its turn."""
+        """Whether the queue of the sequencer's thread has room for another job."""
         return self._jobs < _MAX_JOBS
 
     def turn(self, run: Callable[[], Any], on_done: Callable[[Job], None]) -> None:
-        """Have something done in the sequencer's thread, between batches."""
+        """Run a job in the sequencer's thread, between batches."""
 
         def done(job: Job) -> None:
             self._jobs -= 1
@@ -242,37 +241,37 @@ class Hub:
         self.sequencer.run(Job(run, done))
 
     def checkpoint_now(self, label: Label, upto_seq: int | None) -> Checkpoint:
-        """Make the checkpoint of a label, up to an entry or its newest; for other threads than the loop."""
-        made: Future[Checkpoint] = Future()
+        """Return a checkpoint of a label up to an entry or its newest. Blocks: never call it on the loop."""
+        checkpoint: Future[Checkpoint] = Future()
 
         def run() -> Checkpoint:
             return self.writer.checkpoint(label, upto_seq or self.reader.last_seq(label))
 
         def done(job: Job) -> None:
             if job.error is not None:
-                made.set_exception(job.error)
+                checkpoint.set_exception(job.error)
             else:
-                made.set_result(job.result)
+                checkpoint.set_result(job.result)
 
         self.call(lambda _: self.turn(run, done), None)
-        return made.result(_CHECKPOINT_SEC)
+        return checkpoint.result(_CHECKPOINT_SEC)
 
     def read(self, run: Callable[[], Any], on_done: Callable[[Job], None]) -> None:
-        """Have something read by a reader's thread."""
+        """Run a read in a reader's thread."""
         self.readers.put(Job(run, on_done))
 
     def control(self, *records: ControlRecord) -> None:
-        """Record decisions of operator or admins; they count from here on. For the sequencer's thread."""
+        """Record decisions of operator or admins, in force from here on. For the sequencer's thread."""
         label = labels.control_label(self.home.identity.hub_id)
         self.sequencer.append(*(NewEntry.of_control(label, record.encode()) for record in records))
         self.sequencer.authority = self.sequencer.authority.after(records)
 
     def trust(self, issuer: VerifyKey, *, trusted: bool, note: str | None) -> None:
-        """Trust an issuer, or no longer. For the sequencer's thread."""
+        """Trust an issuer or revoke the trust. For the sequencer's thread."""
         self.control(TrustRecord(issuer_pk=issuer, trusted=trusted, note=note))
 
     def rotate(self, overlap_sec: int) -> None:
-        """Take a new signing key into use. For the sequencer's thread."""
+        """Rotate to a new signing key. For the sequencer's thread."""
         at = self.sequencer.hub_ts()
         self.home = homes.rotate(self.fs, self.home, self.random, at=at, overlap_sec=overlap_sec)
         self.sequencer.ring = self._signer.ring = self.home.ring
@@ -281,7 +280,7 @@ class Hub:
     # --- trouble and the end --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Look for trouble in the background, and go on where it is over; called now and then."""
+        """Check for errors of background work, and retry control messages. Called periodically."""
         self.control_plane.go_on()
         error = self._background.error
         if error is not None and not isinstance(error, StoreFullError):
@@ -289,22 +288,22 @@ class Hub:
 
     @property
     def is_full(self) -> bool:
-        """Whether the disk is full, or was just now: what was acknowledged is safe, but no more is taken."""
-        met = perf_counter() - self.sequencer.full_at < _FULL_SEC
-        return met or isinstance(self._background.error, StoreFullError)
+        """Whether the disk is or just was full: acknowledged messages are safe, no more are accepted."""
+        failed_recently = perf_counter() - self.sequencer.full_at < _FULL_SEC
+        return failed_recently or isinstance(self._background.error, StoreFullError)
 
     def has_space(self, size: int) -> bool:
-        """Tell whether so much may be stored that is not the log: the journal always keeps some space."""
-        found = os.statvfs(self.fs.root)
-        return found.f_bavail * found.f_frsize >= size + _SPACE_BYTES
+        """Return whether ``size`` bytes beside the log may be stored; the journal has reserved space."""
+        disk = os.statvfs(self.fs.root)
+        return disk.f_bavail * disk.f_frsize >= size + _SPACE_BYTES
 
     def turned_away(self, error: ErrorEnvelope) -> None:
-        """Count a request that is not for us, or that a page has sent; it was not looked at any further."""
+        """Count a request for another host, or from a web page; it was rejected unread."""
         self.metrics.turned_away[str(error.field("field"))] += 1
         _log.info(LogEvent("turned-away", why=error.message))
 
     async def stop(self, *, abandon: bool = False) -> None:
-        """Finish what was taken, move everything into chunk files, and let go of the directory."""
+        """Finish accepted work, flush everything into chunk files, and release the directory."""
         self.stopping = True
         self.long_polls.stop()
         if self.anchorer is not None:
@@ -321,14 +320,14 @@ class Hub:
 
     def _close(self) -> None:
         self.writer.flush()
-        # Of all checkpoints, and while no other process can have the directory.
+        # After the last checkpoint, and before another process can lock the directory.
         write_binding(self.fs, self.home, self.limits.max_epoch_skew_sec)
         self.writer.close()
 
 
 def _where(error: BaseException) -> str:
-    """Return the innermost place of an error: files and lines, no values."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return "" if place is None else f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
+    """Return the innermost file and line of an error's traceback, without values."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return "" if traceback is None else f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"

@@ -1,6 +1,6 @@
-"""What the hub counts and measures (OBS0). Observing is a list increment; text is made when asked for.
+"""The hub's metrics (OBS0). Observing is a list increment; text is rendered on request.
 
-``TimedFilesystem`` measures the journal's syncs: what an acknowledgement waits for (OPS-003).
+``TimedFilesystem`` measures the journal's syncs, which acknowledgements wait for (OPS-003).
 """
 
 from bisect import bisect_left
@@ -42,24 +42,23 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one observation."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def family(self) -> Metric:
-        """Return it in the form of the exposition library."""
+        """Return the histogram as the exposition library has it."""
         total = 0
         buckets = []
         for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
             total += count
             buckets.append(("+Inf" if bound == float("inf") else repr(bound), float(total)))
-        made = HistogramMetricFamily(self.name, self.text)
-        made.add_metric([], buckets=buckets, sum_value=self._sum)
-        return made
+        family = HistogramMetricFamily(self.name, self.text)
+        family.add_metric([], buckets=buckets, sum_value=self._sum)
+        return family
 
 
 class Failure(NamedTuple):
-    """A refused message, as far as an operator may see it."""
+    """A rejected message, reduced to what an operator may see."""
 
     ts: int
     code: str
@@ -69,7 +68,7 @@ class Failure(NamedTuple):
 
 
 class Metrics:
-    """Everything that is measured in one hub."""
+    """All metrics of one hub."""
 
     def __init__(self, clock: Callable[[], int], fsync_ms: Histogram) -> None:
         self._clock = clock
@@ -101,14 +100,14 @@ class Metrics:
         self.control_ignored: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.failures: deque[Failure] = deque(maxlen=_KEPT_FAILURES)
-        # Values that are read when they are asked for, by name and meaning.
+        # Values read on request: description and getter by name.
         self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         self._slots: deque[tuple[int, Counter[str]]] = deque(maxlen=_SLOTS)
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     def rejected(self, failure: Failure) -> None:
-        """Count a rejected message; the one place where all of them are counted."""
+        """Count a rejected message. All rejections are counted here."""
         self.errors[failure.code] += 1
         self.rate_limited += failure.code == Code.RATE
         self.failures.append(failure)
@@ -118,7 +117,7 @@ class Metrics:
         self._slots[-1][1][failure.code] += 1
 
     def error_rates(self, codes: Iterable[str]) -> dict[str, int]:
-        """Return refusals per minute by code, over the last minutes, rounded."""
+        """Return rejections per minute by code, averaged over the last minutes and rounded."""
         oldest = self._clock() // _SLOT_SEC - _SLOTS
         recent: Counter[str] = Counter()
         for slot, counts in self._slots:
@@ -128,7 +127,7 @@ class Metrics:
         return {code: round(recent[code] / minutes) for code in codes}
 
     def collect(self) -> Iterator[Metric]:
-        """Yield everything; called by the exposition library."""
+        """Yield all metric families; called by the exposition library."""
         yield CounterMetricFamily("veen_submit_ok", "messages that are in the log", self.ok)
         refused = CounterMetricFamily("veen_submit_err", "messages rejected, by code", labels=["code"])
         for code, count in sorted(self.errors.items()):

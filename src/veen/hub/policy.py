@@ -1,4 +1,4 @@
-"""What admission goes by at this hub: configuration, the data directory and the control log put together."""
+"""The admission policy of a hub, from configuration, data directory and control log."""
 
 from veen.admission.authority import Authority
 from veen.admission.label_scope import Scopes
@@ -13,7 +13,7 @@ from veen.storage import Reader
 
 
 def read_authority(reader: Reader, settings: Settings) -> Authority:
-    """Work out from configuration and control log whom the hub trusts."""
+    """Return the trusted issuers and revocations, from configuration and control log."""
     control = labels.control_label(reader.store.hub_id)
     last = reader.last_seq(control)
     places = reader.entries(control, 1, last) if last else iter(())
@@ -24,7 +24,7 @@ def read_authority(reader: Reader, settings: Settings) -> Authority:
 def policy_of(
     identity: HubIdentity, kept: HubSettings, settings: Settings, reader: Reader, at: int | None = None
 ) -> Policy:
-    """Return the rules of the stateful rows: those of now, or of a time."""
+    """Return the rules of the stateful rows: the current ones, or those at a time."""
     registries = reader.store.registries
     limits = (registries[-1] if at is None else reader.store.registry_at(at)).limits
     scopes = Scopes(

@@ -1,4 +1,4 @@
-"""The hub as a process: sockets, signals, files that say where it is; from the start to a clean end."""
+"""The hub as a process: sockets, signals, and the files that publish its addresses; from start to stop."""
 
 import contextlib
 import json
@@ -42,7 +42,7 @@ _ADD_HOST: Final = "add the name to hosts in the hub's configuration"
 
 @dataclass(frozen=True, slots=True)
 class RunningHub:
-    """A hub that serves."""
+    """A hub that is serving."""
 
     pid: int
     urls: tuple[str, ...]
@@ -53,19 +53,19 @@ class RunningHub:
 def prepare(
     fs: TimedFilesystem, settings: Settings, random: Callable[[int], bytes], owner: str
 ) -> tuple[Home, bool]:
-    """Open the hub in a directory, or make it; tell whether it was made. One that is in use is left alone."""
+    """Open the hub in a directory, or create it; return whether it was created. Fails if it is in use."""
     if not has_home(fs):
-        _require_profile(_chosen(settings), settings)  # before anything is made
+        _require_profile(_chosen(settings), settings)  # before anything is created
         fs.make_dir("")
         fs.make_dir(paths.STATE_DIR)
-    held = take_lock(fs, owner)
+    lock = take_lock(fs, owner)
     try:
         if has_home(fs):
             return _open_kept(fs, settings), False
         chosen = _chosen(settings)
         return create_home(fs, chosen, settings.registry(), random, routing=settings.routing), True
     finally:
-        held.release()
+        lock.release()
 
 
 def _chosen(settings: Settings) -> HubSettings:
@@ -86,7 +86,7 @@ def _open_kept(fs: TimedFilesystem, settings: Settings) -> Home:
 
 
 def _require_kept(home: Home, limits: Limits, settings: Settings) -> None:
-    """Refuse to start with other values than those that the directory was made with."""
+    """Reject settings that differ from those that the directory was created with."""
     kept = home.settings
     wrong = []
     if "epoch_sec" in settings.model_fields_set and settings.epoch_sec != kept.epoch_sec:
@@ -126,11 +126,11 @@ class Server:
         self._listener: Listener | None = None
         self._failed = False
         self._owner = f"the hub (process {os.getpid()} on {socket.gethostname()})"
-        # What is served, once it is.
+        # Set once the hub is serving.
         self.endpoints: Endpoints | None = None
 
     def run(self, *, signals: bool = True) -> int:
-        """Serve; return the exit code of the process. Signals can be taken by the main thread only."""
+        """Serve; return the exit code of the process. Signals can be handled in the main thread only."""
         tls = None
         if self._settings.tls_cert is not None and self._settings.tls_key is not None:
             tls = server_context(self._settings.tls_cert, self._settings.tls_key)
@@ -142,7 +142,7 @@ class Server:
                 sock.close()
 
     def stop(self) -> None:
-        """Stop a hub that serves; from any thread."""
+        """Stop the hub. May be called from any thread."""
         assert self._listener is not None
         self._listener.stop()
 
@@ -186,7 +186,7 @@ class Server:
         return 1 if self._failed else 0
 
     def _start(self, fs: TimedFilesystem) -> tuple[Hub, bool]:
-        """Open the hub; also tell whether this is its first start."""
+        """Open the hub; also return whether this is its first start."""
         try:
             home, first = prepare(fs, self._settings, os.urandom, self._owner)
             return self._open(fs, home), first
@@ -208,10 +208,10 @@ class Server:
         )
 
     def _warn(self, home: Home, hub: Hub, max_connections: int) -> None:
-        """Log what is allowed and probably not intended."""
-        wanted = self._settings.max_connections
-        if max_connections < wanted:
-            _log.warning(LogEvent("few-descriptors", max_connections=max_connections, wanted=wanted))
+        """Log settings that are valid, but probably not intended."""
+        needed = self._settings.max_connections
+        if max_connections < needed:
+            _log.warning(LogEvent("few-descriptors", max_connections=max_connections, wanted=needed))
         epoch_sec, skew = home.settings.epoch_sec, hub.limits.max_epoch_skew_sec
         if epoch_sec and skew < epoch_sec:  # C-33
             _log.warning(LogEvent("no-skew", epoch_sec=epoch_sec, max_epoch_skew_sec=skew))
@@ -236,18 +236,18 @@ class Server:
     # --- stopping -------------------------------------------------------------------------------------------
 
     def fatal(self, why: str) -> None:
-        """Stop the process: the hub must not go on."""
+        """Stop the process: the hub must not continue."""
         assert self._listener is not None
         self._failed = True
         _log.error(LogEvent("stopping", why=why))
         self._listener.stop()
 
     async def _finish(self, hub: Hub, listener: Listener, admin: "_AdminSocket") -> None:
-        """Answer what was asked, then make everything clean."""
+        """Answer the open requests, then shut down."""
         hub.stopping = True
         hub.long_polls.stop()
         await listener.drain(self._settings.drain_sec, lambda: hub.intake.depth > 0)
-        admin.close()  # before the directory is let go of: the next hub has a socket of the same name
+        admin.close()  # before the directory is released: the next hub has a socket of the same name
         try:
             await hub.stop(abandon=self._failed)
         except (StorageError, OSError) as error:
@@ -257,7 +257,7 @@ class Server:
         _log.info(LogEvent("stopped", clean=not self._failed))
 
     def _withdraw(self) -> None:
-        """Remove what says that we run, unless the next hub has said so of itself meanwhile."""
+        """Remove the files that announce this process, unless the next hub has replaced them."""
         mine = str(os.getpid())
         with contextlib.suppress(OSError, ValueError):
             if (
@@ -276,14 +276,14 @@ class Server:
 
 
 class _AdminSocket:
-    """The operator's socket: a user that may open it may write to the data directory anyway."""
+    """The operator's socket: a user with access to it has write access to the data directory anyway."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / paths.ADMIN_SOCKET
         with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()  # of a hub that was killed: the lock says that it is gone
+            self._path.unlink()  # left by a hub that was killed: the lock proves that it has ended
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Through a descriptor: names of sockets are short, paths of directories need not be.
+        # Through a descriptor: paths of sockets are limited to about 100 bytes.
         fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         before = os.umask(0o177)
         try:

@@ -1,1 +1,1 @@
-"""The HTTP API of the hub: the table of routes, and a handler for each."""
+"""The HTTP API of the hub: the route table and its handlers."""

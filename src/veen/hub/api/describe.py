@@ -1,4 +1,4 @@
-"""What a hub says about itself: status, identity, policies (API-066, CLI-037 to CLI-050)."""
+"""Descriptions of the hub: status, identity, policies (API-066, CLI-037 to CLI-050)."""
 
 from dataclasses import fields
 from time import perf_counter
@@ -11,7 +11,7 @@ from veen.core.types import Label
 from veen.hub.hub import Hub
 from veen.version import __version__
 
-# The name of this set of features, as clients of the first release ask for it.
+# The name that clients of the first release use for this set of features.
 PROTOCOL: Final = "veen-0.0.1+"
 _RATED: Final = ("E.SIZE", "E.SIG", "E.AUTH", "E.CAP", "E.RATE")
 _STAGES: Final = (
@@ -23,7 +23,7 @@ _STAGES: Final = (
 
 
 def identity(hub: Hub) -> dict[str, Described]:
-    """Return who the hub is, and how to talk to it."""
+    """Return the hub's identity and its protocol parameters."""
     home = hub.home
     who = home.identity
     return {
@@ -52,7 +52,7 @@ def identity(hub: Hub) -> dict[str, Described]:
 
 
 def status(hub: Hub, label: Label | None) -> dict[str, Described]:
-    """Return how the hub is doing; of one label, or of the one committed last."""
+    """Return the status of the hub, with the head of one label or of the last one committed."""
     hub_ts = hub.sequencer.hub_ts()
     limits: dict[str, Described] = {field.name: getattr(hub.limits, field.name) for field in fields(Limits)}
     return {
@@ -73,13 +73,13 @@ def status(hub: Hub, label: Label | None) -> dict[str, Described]:
 
 
 def head(hub: Hub, label: Label | None) -> dict[str, Described]:
-    """Return how far a label has come; zeros if there is none (C-76)."""
-    found = None if label is None else hub.reader.head(label)
+    """Return the head of a label; zeros if there is none (C-76)."""
+    current = None if label is None else hub.reader.head(label)
     return {
         "label": label,
-        "peaks_count": 0 if found is None else len(found.peaks.hashes),
-        "last_stream_seq": 0 if found is None else found.seq,
-        "last_mmr_root": bytes(32) if found is None else found.root,
+        "peaks_count": 0 if current is None else len(current.peaks.hashes),
+        "last_stream_seq": 0 if current is None else current.seq,
+        "last_mmr_root": bytes(32) if current is None else current.root,
     }
 
 
@@ -93,7 +93,7 @@ def health(hub: Hub) -> dict[str, Described]:
 
 
 def profile(hub: Hub) -> dict[str, Described]:
-    """Return which optional parts of the protocol are in force."""
+    """Return which optional features of the protocol are enabled."""
     settings = hub.settings
     bounded = settings.max_client_id_lifetime_sec or settings.max_msgs_per_client_id_per_label
     return {
@@ -113,7 +113,7 @@ def profile(hub: Hub) -> dict[str, Described]:
 
 
 def kex_policy(hub: Hub) -> dict[str, Described]:
-    """Return the bounds on keys and tokens; what is not set is null."""
+    """Return the bounds on keys and tokens; unset ones are null."""
     return {
         "max_client_id_lifetime_sec": hub.settings.max_client_id_lifetime_sec,
         "max_msgs_per_client_id_per_label": hub.settings.max_msgs_per_client_id_per_label,
@@ -125,7 +125,7 @@ def kex_policy(hub: Hub) -> dict[str, Described]:
 
 
 def admission(hub: Hub) -> dict[str, Described]:
-    """Return the stages of admission, their queue, and how much is refused: per minute, over five."""
+    """Return the stages of admission, their queue, and rejections per minute over the last five minutes."""
     rates: dict[str, Described] = dict(hub.metrics.error_rates(_RATED))
     stages: list[Described] = [
         {
@@ -141,6 +141,6 @@ def admission(hub: Hub) -> dict[str, Described]:
 
 
 def admission_log(hub: Hub, limit: int, codes: set[str]) -> dict[str, Described]:
-    """Return the newest refusals, newest first."""
-    kept = [item for item in reversed(hub.metrics.failures) if not codes or item.code in codes]
-    return {"failures": [dict(item._asdict()) for item in kept[:limit]]}
+    """Return the newest rejections, newest first."""
+    failures = [item for item in reversed(hub.metrics.failures) if not codes or item.code in codes]
+    return {"failures": [dict(item._asdict()) for item in failures[:limit]]}

@@ -1,4 +1,4 @@
-"""Reads by the paths of older releases, whose parameters stand in the URL."""
+"""Reads through the paths of older releases, whose parameters are in the URL."""
 
 from veen.core.api.tooling import CheckpointLatestRequest, CheckpointRangeRequest
 from veen.core.encoding.wire_object import encode_sequence
@@ -10,14 +10,14 @@ from veen.storage.read.requests import ReadRequests
 
 
 class LegacyHandlers:
-    """Answers them as the reads of today are answered."""
+    """Handlers of these paths, on top of the current read handlers."""
 
     def __init__(self, requests: ReadRequests, reads: ReadHandlers) -> None:
         self._requests = requests
         self._reads = reads
 
     def stream(self, request: Request) -> Response | None:
-        """Answer with entries of a label, one CBOR item after the other."""
+        """Return entries of a label as a CBOR sequence."""
         query = request.query
         label = Label(hex32(query.get("label", ""), "label"))
         start = number(query.get("from", "1"), "from")
@@ -29,24 +29,24 @@ class LegacyHandlers:
         )
 
     def checkpoint_latest(self, request: Request) -> Response | None:
-        """Answer with the newest checkpoint of a label."""
+        """Return the newest checkpoint of a label."""
         label = Label(hex32(request.query.get("label", ""), "label"))
         return self._reads.read(
             request,
             lambda: self._requests.checkpoint_latest(CheckpointLatestRequest(label=label)).checkpoint,
-            lambda found: Response(200, found.encode(), CBOR),
+            lambda checkpoint: Response(200, checkpoint.encode(), CBOR),
         )
 
     def checkpoint_range(self, request: Request) -> Response | None:
-        """Answer with the checkpoints of a stream in a range of epochs."""
+        """Return the checkpoints of a stream in a range of epochs."""
         query = request.query
-        asked = CheckpointRangeRequest(
+        epochs = CheckpointRangeRequest(
             stream_id=StreamId(hex32(query.get("stream_id", ""), "stream_id")),
             epoch_min=number(query.get("epoch_min", "0"), "epoch_min"),
             epoch_max=number(query.get("epoch_max", "0"), "epoch_max"),
         )
         return self._reads.read(
             request,
-            lambda: self._requests.checkpoint_range(asked).checkpoints,
-            lambda found: Response(200, encode_sequence(found), CBOR_SEQ),
+            lambda: self._requests.checkpoint_range(epochs).checkpoints,
+            lambda checkpoints: Response(200, encode_sequence(checkpoints), CBOR_SEQ),
         )

@@ -26,12 +26,12 @@ from veen.storage import RealFilesystem, StoreFullError, clone
 from veen.storage.directory import read_public
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
-# Copies beside each other: a client that may request them must not be able to fill the disk.
+# Copies in backup_dir: a client that may request them must not be able to fill the disk.
 _MAX_COPIES: Final = 16
 
 
 class OperatorHandlers:
-    """Takes orders; those that change the hub come through its own socket only."""
+    """Handlers of the operator's requests; changes of the hub are accepted on the admin socket only."""
 
     def __init__(self, hub: Hub, later: Callable[[Request, Job], None]) -> None:
         self._hub = hub
@@ -39,7 +39,7 @@ class OperatorHandlers:
         self._copying = False
 
     def trusted(self, request: Request) -> Response:
-        """List the issuers whose tokens count."""
+        """List the trusted issuers of tokens."""
         authority = self._hub.sequencer.authority
         return describe(
             request,
@@ -56,7 +56,7 @@ class OperatorHandlers:
         )
 
     def trust(self, request: Request) -> None:
-        """Trust an issuer, or no longer: {"issuer_pk": HEX, "trusted": bool, "note": text?}."""
+        """Trust an issuer or revoke the trust: {"issuer_pk": HEX, "trusted": bool, "note": text?}."""
         match parse_json(request.body):
             case {"issuer_pk": str(issuer), "trusted": bool(trusted), **rest}:
                 note = rest.get("note")
@@ -73,7 +73,7 @@ class OperatorHandlers:
         self._turn(request, lambda: self._hub.trust(key, trusted=trusted, note=text))
 
     def rotate(self, request: Request) -> None:
-        """Take a new signing key into use: {"overlap_sec": number?}."""
+        """Rotate to a new signing key: {"overlap_sec": number?}."""
         body: JsonValue = parse_json(request.body)
         overlap = body.get("overlap_sec") if isinstance(body, dict) else None
         seconds = overlap if isinstance(overlap, int) else self._hub.settings.rotation_window_sec
@@ -89,8 +89,8 @@ class OperatorHandlers:
         self._hub.turn(run, lambda job: self._later(request, job))
 
     def anchor(self, request: Request) -> Response | None:
-        """Publish the root of a label; the operator as often as wanted, others as the settings allow."""
-        asked = decode(request, AnchorRequest, self._hub.limits)
+        """Publish the root of a label: for the operator always, for other clients as the settings allow."""
+        anchor_request = decode(request, AnchorRequest, self._hub.limits)
         anchorer = self._hub.anchorer
         if anchorer is None:
             raise ProtocolError(
@@ -105,7 +105,7 @@ class OperatorHandlers:
             )
         anchorer.ask(
             Job(
-                lambda: encode(request, anchorer.answer(asked, local=request.local)),
+                lambda: encode(request, anchorer.answer(anchor_request, local=request.local)),
                 lambda job: self._later(request, job),
             )
         )
@@ -114,33 +114,33 @@ class OperatorHandlers:
     # --- copies ---------------------------------------------------------------------------------------------
 
     def backup(self, request: Request) -> Response | None:
-        """Copy the log beside the hub at work, into the directory that the operator has set aside for it."""
-        asked = decode(request, BackupRequest, self._hub.limits)
-        place = self._hub.settings.backup_dir
-        if place is None:
+        """Copy the log of the running hub into ``backup_dir``."""
+        backup_request = decode(request, BackupRequest, self._hub.limits)
+        backup_dir = self._hub.settings.backup_dir
+        if backup_dir is None:
             raise ProtocolError(
                 Detail.VALUE,
                 "this hub writes no backups: backup_dir is not set",
                 code=Code.FORBIDDEN,
                 field="name",
             )
-        if not _NAME.fullmatch(asked.name):
+        if not _NAME.fullmatch(backup_request.name):
             raise bad_request(
                 "name", "a name consists of at most 64 letters, digits, dots, dashes and underscores"
             )
-        if self._copying:  # a copy reads everything: one at a time, or other readers would starve
+        if self._copying:  # a copy reads the whole log: a second one would starve other readers
             return error_response(
                 unavailable("another backup is being written; retry later", retry_after=5),
                 as_json=wants_json(request),
             )
-        target = place / asked.name
+        target = backup_dir / backup_request.name
 
         def done(job: Job) -> None:
             self._copying = False
             self._later(request, job)
 
         self._copying = True
-        self._hub.read(lambda: encode(request, self._copy(asked.name, target)), done)
+        self._hub.read(lambda: encode(request, self._copy(backup_request.name, target)), done)
         return None
 
     def _copy(self, name: str, target: Path) -> BackupResponse:
@@ -167,9 +167,9 @@ class OperatorHandlers:
         try:
             heads = [(label, hub.reader.head(label)) for label in sorted(hub.reader.labels())]
             clone(hub.reader, files)
-            read_public(files)  # a key that was changed meanwhile may have been copied in part
+            read_public(files)  # a key rotated meanwhile may be copied only partly
         except BaseException:
-            shutil.rmtree(target, ignore_errors=True)  # what was copied would keep the disk full
+            shutil.rmtree(target, ignore_errors=True)  # a partial copy would only occupy the disk
             raise
         finally:
             files.close()
@@ -191,8 +191,6 @@ _MAX_LISTED: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RevocationFilter:
-    """Which revocations to show."""
-
     kind: str | None
     since: int
     active: bool
@@ -213,7 +211,6 @@ class _RevocationFilter:
         )
 
     def has(self, record: RevocationRecord, now: int) -> bool:
-        """Tell whether a revocation is one of them."""
         return (
             record.ts >= self.since
             and (self.kind is None or record.target_kind == self.kind)
@@ -223,28 +220,28 @@ class _RevocationFilter:
 
 
 class RevocationHandlers:
-    """Shows revocations, and takes the operator's."""
+    """Handlers that list revocations and add the operator's."""
 
     def __init__(self, hub: Hub, later: Callable[[Request, Job], None]) -> None:
         self._hub = hub
         self._later = later
         self._label = control_label(hub.home.identity.hub_id)
-        # All of them by time, with what they were sorted from.
+        # All revocations by time, with the collection that they were sorted from.
         self._sorted: tuple[object, tuple[RevocationRecord, ...]] = None, ()
 
     def revocations(self, request: Request) -> Response | None:
-        """List revocations; who has just sent one may wait for it: ``?origin=HEX&wait=SECONDS``."""
-        asked = _RevocationFilter.of(request.query)
+        """List revocations; its sender can wait until one is listed: ``?origin=HEX&wait=SECONDS``."""
+        selection = _RevocationFilter.of(request.query)
         wait = min(number(request.query.get("wait", "0"), "wait"), self._hub.settings.max_wait_sec)
-        comes = asked.origin is not None and asked.origin not in self._hub.control_plane.applied
+        unapplied = selection.origin is not None and selection.origin not in self._hub.control_plane.applied
 
         def answer() -> None:
             if self._hub.readers.has_room:
-                self._hub.read(lambda: self._list(request, asked), lambda job: self._later(request, job))
+                self._hub.read(lambda: self._list(request, selection), lambda job: self._later(request, job))
             else:
                 request.respond(self._overloaded(request, "too many reads are queued"))
 
-        if not (wait and comes) or self._hub.stopping:
+        if not (wait and unapplied) or self._hub.stopping:
             answer()
         elif self._hub.long_polls.add(self._label, wait, answer):
             request.wait(lambda: self._hub.long_polls.hurry(self._label, answer))
@@ -256,26 +253,26 @@ class RevocationHandlers:
         self._hub.metrics.overloaded += 1
         return error_response(unavailable(f"{why}; retry later"), as_json=wants_json(request, default=True))
 
-    def _list(self, request: Request, asked: _RevocationFilter) -> Response:
-        """Answer with what is asked for. For a reader's thread."""
+    def _list(self, request: Request, selection: _RevocationFilter) -> Response:
+        """Return the revocations that match a filter. For a reader's thread."""
         now = self._hub.sequencer.hub_ts()
-        found = list(islice(self._find(asked, now), asked.limit + 1))
+        records = list(islice(self._find(selection, now), selection.limit + 1))
         return describe(
             request,
             {
-                "revocations": [describe_revocation(record, now) for record in found[: asked.limit]],
-                "truncated": len(found) > asked.limit,
+                "revocations": [describe_revocation(record, now) for record in records[: selection.limit]],
+                "truncated": len(records) > selection.limit,
             },
         )
 
-    def _find(self, asked: _RevocationFilter, now: int) -> Iterator[RevocationRecord]:
+    def _find(self, selection: _RevocationFilter, now: int) -> Iterator[RevocationRecord]:
         revoked = self._hub.sequencer.authority.revoked
-        seen, by_time = self._sorted
-        if seen is not revoked:  # sorting takes longer than all the rest
-            every = (record for records in revoked.values() for record in records)
-            by_time = tuple(sorted(every, key=lambda record: record.ts))
+        sorted_from, by_time = self._sorted
+        if sorted_from is not revoked:  # sorting is the most expensive part
+            every_record = (record for records in revoked.values() for record in records)
+            by_time = tuple(sorted(every_record, key=lambda record: record.ts))
             self._sorted = revoked, by_time
-        return (record for record in by_time if asked.has(record, now))
+        return (record for record in by_time if selection.has(record, now))
 
     def revoke(self, request: Request) -> None:
         """Revoke a client or a token: {"kind": text, "target": HEX, "ttl": number?, "reason": text?}."""

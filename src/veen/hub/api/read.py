@@ -1,4 +1,4 @@
-"""Requests for what the log and the hub hold: queries, streams, checkpoints, descriptions, attachments."""
+"""Handlers that read: queries, streams, checkpoints, descriptions, attachments."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class ReadHandlers:
-    """Answers all but submits, tokens, revocations and orders: at once, or from a reader's thread."""
+    """Handlers of all reads but revocations; they answer at once or from a reader's thread."""
 
     def __init__(self, hub: Hub, answer_error: Callable[[Request, Exception], Response]) -> None:
         self._hub = hub
@@ -49,18 +49,18 @@ class ReadHandlers:
     def query(
         self, cls: type[W], operation: Callable[[W], Wire], *, quick: bool = False
     ) -> Mapping[str, HubRoute]:
-        """Return the route of an operation that only reads.
+        """Return the route of a read-only operation.
 
-        One that is ``quick``, a few small reads, is done at once if they are in memory: a thread would take
-        longer to get it and give it back (docs/adr/0008). If not, no other request waits for the disk.
+        A ``quick`` one, a few small reads, runs on the loop if its data is in memory, because handing it to
+        a thread takes longer (docs/adr/0008); otherwise in a thread, so that others do not wait for the disk.
         """
 
         def handle(request: Request) -> Response | None:
-            asked = decode(request, cls, self._hub.limits)
+            message = decode(request, cls, self._hub.limits)
             if quick and not self._holds_too_much(request):
                 with suppress(BlockingIOError), self._hub.fs.impatient():
-                    return encode(request, operation(asked))
-            return self.read(request, lambda: operation(asked), partial(encode, request))
+                    return encode(request, operation(message))
+            return self.read(request, lambda: operation(message), partial(encode, request))
 
         return {"POST": HubRoute(handler=handle)}
 
@@ -70,7 +70,7 @@ class ReadHandlers:
     def read(
         self, request: Request, run: Callable[[], T], answer: Callable[[T], Response]
     ) -> Response | None:
-        """Read in a reader's thread, and answer with the result; there is a bound on how much may wait."""
+        """Read in a reader's thread and respond with the result; the queue is bounded."""
         if not self._hub.readers.has_room:
             return self._overloaded(request, "too many reads are queued")
 
@@ -87,58 +87,58 @@ class ReadHandlers:
         return error_response(unavailable(f"{why}; retry later"), as_json=wants_json(request))
 
     def later(self, request: Request, job: Job) -> None:
-        """Answer with the result of a job, or with its error."""
+        """Respond with the result or the error of a job."""
         if job.error is not None:
             request.respond(self._answer_error(request, job.error))
         else:
             request.respond(job.result)
 
     def timed(self, operation: Callable[[W], Wire]) -> Callable[[W], Wire]:
-        """Return an operation whose latency is measured as that of a proof."""
+        """Return an operation that measures its latency as that of a proof."""
 
-        def run(asked: W) -> Wire:
+        def run(message: W) -> Wire:
             started = perf_counter()
-            made = operation(asked)
+            response = operation(message)
             self._hub.metrics.proof_ms.observe(1000 * (perf_counter() - started))
-            return made
+            return response
 
         return run
 
     # --- streams and checkpoints ----------------------------------------------------------------------------
 
     def stream(self, request: Request) -> Response | None:
-        """Answer with a page of a label, or when there is something to answer with: a long poll."""
-        asked = decode(request, StreamRequest, self._hub.limits)
+        """Return a page of a label; with ``wait``, as a long poll."""
+        stream_request = decode(request, StreamRequest, self._hub.limits)
         wait = _wait(request, self._hub.settings.max_wait_sec)
-        if wait and self._hub.reads.waits(asked) and not self._hub.stopping:
-            wake = partial(self._page, request, asked)
-            if self._hub.long_polls.add(asked.label, wait, wake):
-                request.wait(lambda: self._hub.long_polls.hurry(asked.label, wake))
+        if wait and self._hub.reads.waits(stream_request) and not self._hub.stopping:
+            wake = partial(self._page, request, stream_request)
+            if self._hub.long_polls.add(stream_request.label, wait, wake):
+                request.wait(lambda: self._hub.long_polls.hurry(stream_request.label, wake))
                 return None
             return self._overloaded(request, "too many requests are waiting")
-        self._page(request, asked)
+        self._page(request, stream_request)
         return None
 
-    def _page(self, request: Request, asked: StreamRequest) -> None:
+    def _page(self, request: Request, stream_request: StreamRequest) -> None:
         def answer(page: bytes) -> Response:
             if wants_json(request):
                 return Response(200, encode_json(StreamResponse.decode(page).to_json()), JSON)
             return Response(200, page, CBOR)
 
-        refused = self.read(request, lambda: self._hub.reads.page(asked), answer)
-        if refused is not None:
-            request.respond(refused)
+        overloaded = self.read(request, lambda: self._hub.reads.page(stream_request), answer)
+        if overloaded is not None:
+            request.respond(overloaded)
 
     def checkpoint(self, request: Request) -> Response | None:
-        """Answer with the checkpoint of a position, made for this request if there is none."""
-        asked = decode(request, CheckpointRequest, self._hub.limits)
+        """Return the checkpoint of a position; sign one if there is none."""
+        position = decode(request, CheckpointRequest, self._hub.limits)
         hub = self._hub
 
         def make() -> Response:
-            return answer(hub.writer.checkpoint(asked.label, asked.upto_seq))
+            return answer(hub.writer.checkpoint(position.label, position.upto_seq))
 
-        def answer(found: Checkpoint) -> Response:
-            return encode(request, CheckpointResponse(checkpoint=found, server_version=SERVER_VERSION))
+        def answer(checkpoint: Checkpoint) -> Response:
+            return encode(request, CheckpointResponse(checkpoint=checkpoint, server_version=SERVER_VERSION))
 
         def looked(job: Job) -> None:
             if job.error is not None or job.result is not None:
@@ -149,8 +149,8 @@ class ReadHandlers:
                 hub.turn(make, lambda job: self.later(request, job))
 
         def look() -> Response | None:
-            found = hub.reader.checkpoint(asked.label, asked.upto_seq)
-            return None if found is None else answer(found)
+            stored = hub.reader.checkpoint(position.label, position.upto_seq)
+            return None if stored is None else answer(stored)
 
         if not hub.readers.has_room:
             return self._overloaded(request, "too many reads are queued")
@@ -168,11 +168,11 @@ class ReadHandlers:
 
     def health(self, request: Request) -> Response:
         """Report whether the hub accepts messages."""
-        found = descriptions.health(self._hub)
-        return describe(request, found, 200 if found["ok"] else 503)
+        health = descriptions.health(self._hub)
+        return describe(request, health, 200 if health["ok"] else 503)
 
     def admission_log(self, request: Request) -> Response:
-        """List the messages that were rejected last."""
+        """List the most recently rejected messages."""
         query = request.query
         limit = number(query.get("limit", "100"), "limit")
         codes = {code for code in query.get("codes", "").split(",") if code}
@@ -183,15 +183,17 @@ class ReadHandlers:
         settings = self._hub.settings
         expires = self._hub.clock() + settings.pow_ttl_sec
         challenge = issue_challenge(self._hub.home.secrets.pow_key, expires)
-        made = PowChallenge(challenge=challenge, difficulty=settings.pow_difficulty, expires_at=expires)
+        challenge_response = PowChallenge(
+            challenge=challenge, difficulty=settings.pow_difficulty, expires_at=expires
+        )
         if wants_json(request, default=True):
-            return Response(200, encode_json(made.to_json()), JSON)
-        return Response(200, made.encode(), CBOR)
+            return Response(200, encode_json(challenge_response.to_json()), JSON)
+        return Response(200, challenge_response.encode(), CBOR)
 
     # --- attachments ----------------------------------------------------------------------------------------
 
     def attachment(self, store: Attachments) -> Mapping[str, HubRoute]:
-        """Return the routes of attachments, which are named by their hash."""
+        """Return the routes of attachments, which are addressed by their hash."""
 
         def put(request: Request) -> Response | None:
             coid, body = coid_of(request.last), request.body
@@ -220,6 +222,6 @@ class ReadHandlers:
         }
 
 
-def _wait(request: Request, most: int) -> int:
-    """Return how long a stream request may wait: ``?wait=SECONDS``, an addition of ours."""
-    return min(number(request.query.get("wait", "0"), "wait"), most)
+def _wait(request: Request, max_sec: int) -> int:
+    """Return how long a stream request may wait: ``?wait=SECONDS``, not part of the specification."""
+    return min(number(request.query.get("wait", "0"), "wait"), max_sec)

@@ -1,4 +1,4 @@
-"""Routes of the hub, and how it answers errors: as one envelope, in CBOR or JSON."""
+"""Routes of the hub, and its error responses: one envelope, in CBOR or JSON."""
 
 import re
 from collections.abc import Callable
@@ -14,20 +14,20 @@ from veen.net.http_router import Route
 from veen.storage import DamagedStoreError, StorageError, StoreFullError
 
 _VERSION: Final = re.compile(r"/v[0-9]+(/|$)")
-# Enough for any request that is not a message, a token or an attachment.
+# Bytes; enough for any request that is not a message, a token or an attachment.
 SMALL_BODY: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubRoute(Route):
-    """One method of one path of a hub."""
+    """The handler of one method of one path."""
 
-    # Submit and authorize have codes of their own (C-61).
+    # Submit and authorize have their own family of codes (C-61).
     admission: bool = False
 
 
 class HubErrors:
-    """How a hub answers errors."""
+    """Maps errors to responses."""
 
     def __init__(
         self, on_bug: Callable[[Exception], None], on_rejected: Callable[[ErrorEnvelope], None]
@@ -36,14 +36,14 @@ class HubErrors:
         self._on_rejected = on_rejected
 
     def reject(self, error: ErrorEnvelope, request: Request | None) -> Response:
-        """Return the answer to what is not a request, or is one that must not be accepted."""
+        """Return the response to a malformed request, or one that must not be accepted."""
         if request is None:
             return error_response(error, as_json=False)
         self._on_rejected(error)
         return error_response(error, as_json=wants_json(request, default=True))
 
     def answer(self, request: Request, error: Exception, route: HubRoute | None) -> Response:
-        """Return the answer to any error."""
+        """Return the response to any error."""
         admission = route is not None and route.admission
         match error:
             case MethodError():
@@ -72,7 +72,7 @@ class HubErrors:
 
 
 def _wrong_method(request: Request, error: MethodError) -> Response:
-    """Return 405 with the code of a bad request: the one status that a code does not decide (C-70)."""
+    """Return 405 with the code of a bad request: the one status that does not follow from a code (C-70)."""
     envelope = ErrorEnvelope(code=Code.BAD_REQUEST.value, message=str(error))
     answer = error_response(envelope, as_json=wants_json(request, default=True))
     return Response(405, answer.body, answer.content_type, {"allow": error.allow})

@@ -1,4 +1,4 @@
-"""The route table: what the hub serves, path by path (001 section 10; C-70, C-73)."""
+"""The route table of the hub (001 section 10; C-70, C-73)."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ from veen.net.http_router import Handler, Router, Routes
 
 
 class Endpoints:
-    """The routes of one hub."""
+    """The routes of a hub and their handlers."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

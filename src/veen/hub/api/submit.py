@@ -1,4 +1,4 @@
-"""POST /v1/submit, one message or many: from the bytes of a request to the bytes of its answer."""
+"""POST /v1/submit, one message or many: from the bytes of a request to the bytes of its response."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,19 +16,19 @@ from veen.hub.submit.submission import MessageForm, Submission
 from veen.net.http_message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
 from veen.storage.read.requests import SERVER_VERSION
 
-# {1: 1, 2: receipt, 3: server_version}; the receipt stands between these.
+# The response is {1: 1, 2: receipt, 3: server_version}; these are the bytes around the receipt.
 _BEFORE: Final = bytes.fromhex("a3010102")
 _BEHIND: Final = b"\x03" + cbor.write_text(SERVER_VERSION)
 
 
 class SubmitHandlers:
-    """Takes requests to submit, and answers them when the hub has decided."""
+    """Handlers of submit requests; they respond when the hub has decided."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     def max_body(self, content_type: str) -> int:
-        """Return how large a request may be."""
+        """Return the maximum size of a request."""
         match content_type:
             case "application/cbor-seq":
                 return self._hub.settings.max_bulk_bytes
@@ -37,7 +37,7 @@ class SubmitHandlers:
         return self._hub.limits.max_submit_bytes
 
     def submit(self, request: Request) -> Response | None:
-        """Take {1: ver, 2: msg}, or a sequence of messages."""
+        """Submit {1: ver, 2: msg}, or a sequence of messages."""
         answer = _answer_json if wants_json(request) else _answer_cbor
         match request.content_type:
             case "application/cbor":
@@ -53,7 +53,7 @@ class SubmitHandlers:
         )
 
     def submit_bare(self, request: Request) -> Response | None:
-        """Take a message and answer with a receipt, as older releases do (C-70)."""
+        """Submit a bare message; respond with a bare receipt, as older releases do (C-70)."""
         require_cbor(request)
         return self._take_one(request, MessageForm.MSG, request.body, _answer_bare)
 
@@ -69,7 +69,7 @@ class SubmitHandlers:
             return self._overloaded(request)
         item = Submission(form, len(request.body), lambda item: request.respond(answer(item)))
         try:
-            if body is None:  # in JSON its size shows when it is parsed
+            if body is None:  # JSON: the size of the message is known after parsing
                 self._check_work(request)
                 msg = SubmitRequest.from_json(parse_json(request.body), hub.limits).msg
                 item.accept(sized(msg.encode(), hub.limits, bare=True))
@@ -130,7 +130,7 @@ class SubmitHandlers:
 
 
 class _Answers:
-    """The answers to the messages of one request, which come in any order."""
+    """Collects the answers to the messages of one request, which arrive in any order."""
 
     def __init__(self, request: Request, count: int, broken: ErrorEnvelope | None) -> None:
         self._request = request
@@ -139,33 +139,33 @@ class _Answers:
         self.left = count
 
     def put(self, nth: int, item: Submission) -> None:
-        """Keep one answer; with the last one, the request is answered."""
+        """Store an answer; the last one completes the response."""
         self._parts[nth] = item.error.encode() if item.error is not None else _accepted(item)
         self.left -= 1
         if not self.left:
             self._request.respond(self.response())
 
     def response(self) -> Response:
-        """Return all answers in order."""
+        """Return all answers, in the order of the messages."""
         return Response(200, b"".join(self._parts) + self._last, CBOR_SEQ)
 
 
-def _split(body: bytes, most: int) -> tuple[Sequence[bytes], ErrorEnvelope | None]:
-    """Cut a sequence into its items, up to where it is broken."""
-    found: list[bytes] = []
+def _split(body: bytes, max_items: int) -> tuple[Sequence[bytes], ErrorEnvelope | None]:
+    """Split a sequence into its items; also return the error of the first malformed one."""
+    items: list[bytes] = []
     at = 0
     while at < len(body):
         try:
             end = msg_end(body, at)
         except ProtocolError as error:
-            return found, ErrorEnvelope.of(error)
-        found.append(body[at:end])
-        if len(found) > most:  # an item may have one byte, and what is kept for each is far more
+            return items, ErrorEnvelope.of(error)
+        items.append(body[at:end])
+        if len(items) > max_items:  # an item may be one byte, and its overhead is far larger
             raise ProtocolError(
-                Detail.SIZE_PREFILTER, f"more than {most} messages in one request", max_allowed=most
+                Detail.SIZE_PREFILTER, f"more than {max_items} messages in one request", max_allowed=max_items
             )
         at = end
-    return found, None
+    return items, None
 
 
 def _accepted(item: Submission) -> bytes:

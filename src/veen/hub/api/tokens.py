@@ -1,4 +1,4 @@
-"""Capability tokens at the hub: authorized with a receipt of their own, and queried (C-53)."""
+"""Capability tokens at the hub: authorize, which returns a receipt, and status (C-53)."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ Later = Callable[[Request, Job], None]
 
 
 class TokenHandlers:
-    """Takes tokens."""
+    """Handlers of tokens."""
 
     def __init__(self, hub: Hub, later: Later) -> None:
         self._hub = hub
@@ -31,21 +31,21 @@ class TokenHandlers:
         self._label = authorize_label(hub.home.identity.hub_id)
 
     def max_body(self, content_type: str) -> int:
-        """Return how large a request may be."""
-        most = self._hub.limits.max_cap_bytes + _ENVELOPE_BYTES
-        return JSON_FACTOR * most if content_type == JSON else most
+        """Return the maximum size of a request."""
+        max_bytes = self._hub.limits.max_cap_bytes + _ENVELOPE_BYTES
+        return JSON_FACTOR * max_bytes if content_type == JSON else max_bytes
 
     def authorize(self, request: Request) -> None:
-        """Take {1: ver, 2: cap_token}."""
+        """Authorize the token of {1: ver, 2: cap_token}."""
         self._take(request, decode(request, AuthorizeRequest, self._hub.limits).cap_token)
 
     def authorize_bare(self, request: Request) -> None:
-        """Take a token by itself, as older releases do."""
+        """Authorize a bare token, as older releases send it."""
         require_cbor(request)
         self._take(request, CapToken.decode(request.body, self._hub.limits))
 
     def _take(self, request: Request, token: CapToken) -> None:
-        """Check what can be checked beside the sequencer, then take the token in turn."""
+        """Verify the token in a reader's thread, then record it in the sequencer's."""
 
         def checked(job: Job) -> None:
             if job.error is not None:
@@ -62,7 +62,7 @@ class TokenHandlers:
         self._hub.read(token.verify, checked)
 
     def _record(self, token: CapToken) -> AuthorizeResponse:
-        """Write the token into the log, once. For the sequencer's thread."""
+        """Append the token to the log, unless it is there already. For the sequencer's thread."""
         hub = self._hub
         hub.sequencer.authority.verify_issuer(token)
         known = hub.reader.auth(token.auth_ref)
@@ -77,7 +77,7 @@ class TokenHandlers:
         )
 
     def status(self, request: CapStatusRequest) -> CapStatusResponse:
-        """Tell what would become of a message with this token now."""
+        """Return whether a message with this token would be accepted now."""
         hub = self._hub
         token = hub.reader.token(request.auth_ref)
         known = hub.reader.auth(request.auth_ref)

@@ -1,1 +1,1 @@
-"""Control records and orders that change what a hub accepts."""
+"""Control records and operator requests that change what a hub accepts."""

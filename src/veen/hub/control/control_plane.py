@@ -1,9 +1,9 @@
-"""The control plane: what admins write on the control streams is taken into the control log (C-107).
+"""The control plane: admins' messages on the control streams are applied to the control log (C-107).
 
-Admission must not depend on anything encrypted. So it is not admission that reads the admins' messages, but
-this: like any client it follows a stream, behind the commit; it opens what an admin has sealed to the hub's
-control key, and writes it into the control log in the open, with the message that it came in. Admission goes
-by that log alone, and every decision can be made again from files.
+Admission must not depend on anything encrypted, so it does not read these messages itself. The control plane
+follows the stream after the commit, like any client; it opens messages that an admin has sealed to the hub's
+control key, and appends their content in plaintext to the control log, with a reference to the message.
+Admission reads that log only, so every decision can be recomputed from files.
 """
 
 import logging
@@ -44,9 +44,9 @@ from veen.storage import DamagedStoreError, Reader, StoreFullError
 
 _log = logging.getLogger(__name__)
 
-# Messages that are taken in one turn: nothing is decided beside it.
+# Messages per job in the sequencer's thread: no messages are decided meanwhile.
 _MAX_TAKEN: Final = 32
-# What is shown of a reason; the record has all of it.
+# Characters of a reason in descriptions; the record has all of it.
 _MAX_REASON: Final = 1000
 
 Ignored = tuple[NewEntry, str]
@@ -54,15 +54,15 @@ Ignored = tuple[NewEntry, str]
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Reads the messages of admins; the caller checks the sender."""
+    """Decodes the messages of admins; the caller checks the sender."""
 
     key: hpke.ReaderKey
-    # The padding of each profile.
+    # Padding by profile.
     pads: Mapping[ProfileId, int]
     limits: Limits
 
     def read(self, record: NewEntry) -> RevocationRecord:
-        """Return what a message asks for; raise, if it asks for nothing that we know."""
+        """Return the revocation that a message orders; raise if it is none."""
         msg = Msg.decode(record.content, self.limits)
         opened = open_msg(msg, self.key, pad_block=self.pads[msg.profile_id], limits=self.limits)
         opened.header.verify_cap_ref(msg.auth_ref)
@@ -80,11 +80,11 @@ class ControlledHub(Protocol):
 
     @property
     def home(self) -> Home:
-        """Identity and secrets: what admins seal is sealed to the control key."""
+        """Identity and secrets; admins seal their messages to the control key."""
 
     @property
     def intake(self) -> Intake:
-        """The submit path, with the rules of the stateless rows: the padding of each profile."""
+        """The submit path, with the rules of the stateless rows: padding by profile."""
 
     @property
     def limits(self) -> Limits:
@@ -96,7 +96,7 @@ class ControlledHub(Protocol):
 
     @property
     def sequencer(self) -> Sequencer:
-        """What decides on messages, and knows what is revoked."""
+        """The sequencer, whose authority has the revocations in force."""
 
     @property
     def reader(self) -> Reader:
@@ -108,28 +108,28 @@ class ControlledHub(Protocol):
 
     @property
     def long_polls(self) -> LongPolls:
-        """The long polls, which learn of new entries."""
+        """The long polls, which are woken for new control records."""
 
     def turn(self, run: Callable[[], Any], on_done: Callable[[Job], None]) -> None:
-        """Run something in the sequencer's thread, between batches."""
+        """Run a job in the sequencer's thread, between batches."""
 
     def control(self, *records: ControlRecord) -> None:
         """Append to the control log. For the sequencer's thread."""
 
     def bug(self, error: Exception) -> None:
-        """Report a fault of ours, without stopping."""
+        """Log an internal error and continue."""
 
 
 class ControlPlane:
-    """Follows the stream of revocations. Methods are for the loop, unless they say otherwise."""
+    """Follows the stream of revocations. Methods are called on the loop, unless they say otherwise."""
 
     def __init__(self, hub: ControlledHub) -> None:
         self._hub = hub
-        # A replica takes control records from its primary, as everything else.
+        # A replica copies control records from its primary, like all entries.
         self._admins = frozenset(hub.settings.admin_keys if hub.settings.role == "primary" else ())
         secret = ReaderSecretKey(hub.home.secrets.control_sk)
         self._orders = Orders(hpke.ReaderKey.from_secret(secret), hub.intake.rules.pad_blocks, hub.limits)
-        # Messages whose records are in the control log.
+        # Messages that the control log has records of.
         self.applied: set[LeafHash] = {
             record.origin
             for records in hub.sequencer.authority.revoked.values()
@@ -143,16 +143,16 @@ class ControlPlane:
 
     @property
     def stream(self) -> str | None:
-        """The name of the stream that is followed, if one is."""
+        """The id of the stream that is followed, in hex; None without admins."""
         return REVOCATION_STREAM.hex() if self._admins else None
 
-    # --- messages as they come ------------------------------------------------------------------------------
+    # --- new messages ---------------------------------------------------------------------------------------
 
     def take(self, messages: Sequence[Submission]) -> None:
-        """Look at messages that are in the log or were refused; those of admins are read in turn."""
+        """Queue committed messages of admins on the control stream; skip all other decided messages."""
         if not self._admins:
             return
-        strangers: list[Ignored] = []
+        ignored: list[Ignored] = []
         for item in messages:
             record = item.record
             if record is None or not item.seq or record.label not in self._labels_at(item.hub_ts):
@@ -160,12 +160,12 @@ class ControlPlane:
             if record.client_id in self._admins:
                 self._waiting.append(record)
             else:
-                strangers.append((record, "NOT_ADMIN"))
-        self._ignore(strangers)
+                ignored.append((record, "NOT_ADMIN"))
+        self._ignore(ignored)
         self.go_on()
 
     def _labels_at(self, hub_ts: int) -> frozenset[Label]:
-        """Return the labels that the stream could have at a time."""
+        """Return the labels that the stream may have at a time."""
         if hub_ts != self._at:
             routing = self._hub.home.identity.routing_key
             epochs = self._hub.policy.epoch_window(hub_ts)
@@ -174,40 +174,40 @@ class ControlPlane:
         return self._labels
 
     def go_on(self) -> None:
-        """Turn to what waits; also called now and then, in case the disk was full."""
+        """Apply queued messages; also called periodically, to retry after a full disk."""
         if self._waiting and not self._busy:
-            taken = list(islice(self._waiting, _MAX_TAKEN))
+            batch = list(islice(self._waiting, _MAX_TAKEN))
             self._busy = True
-            self._hub.turn(lambda: self._apply(taken), partial(self._done, taken))
+            self._hub.turn(lambda: self._apply(batch), partial(self._done, batch))
 
-    def _apply(self, taken: Sequence[NewEntry]) -> list[Ignored]:
-        """Write into the control log what messages ask for; return those that ask for nothing.
+    def _apply(self, batch: Sequence[NewEntry]) -> list[Ignored]:
+        """Append the records of messages to the control log; return messages that are ignored.
 
         For the sequencer's thread.
         """
-        found, ignored = [], []
-        for record in taken:
+        revocations, ignored = [], []
+        for record in batch:
             try:
-                found.append(self._orders.read(record))
+                revocations.append(self._orders.read(record))
             except ProtocolError as error:
                 ignored.append((record, error.detail.value))
-            except Exception as error:  # noqa: BLE001 - a fault of ours must not stop other messages
+            except Exception as error:  # noqa: BLE001 - an internal error must not stop other messages
                 self._hub.bug(error)
                 ignored.append((record, "FAULT"))
-        if found:
-            self._hub.control(*found)
-            self.applied.update(record.origin for record in found if record.origin is not None)
-            self._hub.metrics.control_applied += len(found)
+        if revocations:
+            self._hub.control(*revocations)
+            self.applied.update(record.origin for record in revocations if record.origin is not None)
+            self._hub.metrics.control_applied += len(revocations)
         return ignored
 
-    def _done(self, taken: Sequence[NewEntry], job: Job) -> None:
+    def _done(self, batch: Sequence[NewEntry], job: Job) -> None:
         self._busy = False
         if isinstance(job.error, StoreFullError):
             _log.warning(LogEvent("control-waits", why=str(job.error)))
             return
-        for _ in taken:
+        for _ in batch:
             self._waiting.popleft()
-        if job.error is not None:  # they are read again at the next start
+        if job.error is not None:  # the next start retries these messages
             self._hub.bug(job.error)
         else:
             self._ignore(job.result)
@@ -215,7 +215,7 @@ class ControlPlane:
         self.go_on()
 
     def _ignore(self, ignored: Sequence[Ignored]) -> None:
-        """Count messages that change nothing; one line for all that came together."""
+        """Count ignored messages; one log line for all that arrived together."""
         if not ignored:
             return
         for _, why in ignored:
@@ -231,21 +231,21 @@ class ControlPlane:
             )
         )
 
-    # --- what came before -----------------------------------------------------------------------------------
+    # --- old messages ---------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Read the stream as far as it was not read; before anything is served, when no job has a turn."""
+        """Apply messages that no record exists for. Called before the hub serves, while no jobs run."""
         if not self._admins:
             return
         missed = (record for label in self._all_labels() for record in self._missed(label))
         ignored: list[Ignored] = []
         before = len(self.applied)
-        while taken := list(islice(missed, _MAX_TAKEN)):
+        while batch := list(islice(missed, _MAX_TAKEN)):
             try:
-                ignored += self._apply(taken)
+                ignored += self._apply(batch)
             except StoreFullError as error:
                 _log.warning(LogEvent("control-waits", why=str(error)))
-                self._waiting.extend([*taken, *missed])
+                self._waiting.extend([*batch, *missed])
         self._ignore(ignored)
         if len(self.applied) > before:
             _log.info(LogEvent("control-caught-up", applied=len(self.applied) - before))
@@ -256,36 +256,36 @@ class ControlPlane:
         return [labels.label(self._hub.home.identity.routing_key, REVOCATION_STREAM, 0)]
 
     def _missed(self, label: Label) -> Iterator[NewEntry]:
-        """Yield messages of admins in a label that have no record yet."""
+        """Yield messages of admins in a label that are not applied yet."""
         reader = self._hub.reader
         try:
-            # Numbers have no gaps, so they say how many messages there are, and mostly that there are none.
-            left = sum(reader.client(label, admin).client_seq for admin in self._admins)
-            if not left or reader.is_frozen(label):  # a fork cannot open what was sealed to its parent
+            # Sequence numbers have no gaps, so their sum is the number of messages, usually 0.
+            remaining = sum(reader.client(label, admin).client_seq for admin in self._admins)
+            if not remaining or reader.is_frozen(label):  # a fork cannot open messages sealed to its parent
                 return
-            made = reader.manifest(label)
-            for place in reader.entries(label, made.first_seq, made.head.seq):
+            manifest = reader.manifest(label)
+            for place in reader.entries(label, manifest.first_seq, manifest.head.seq):
                 record = NewEntry.of_msg(place.entry.msg())
                 if record.client_id in self._admins:
-                    left -= 1
+                    remaining -= 1
                     if record.leaf_hash not in self.applied:
                         yield record
-                if not left:
+                if not remaining:
                     return
-        except DamagedStoreError as error:  # of this label; the hub serves others
+        except DamagedStoreError as error:  # affects this label only
             self._hub.bug(error)
 
 
 # --- orders of the operator ---------------------------------------------------------------------------------
 
 
-def revocation_of(asked: JsonValue, now: int) -> RevocationRecord:
-    """Return the record of an order in JSON: a revocation, from now on unless it says otherwise."""
-    return RevocationBody.from_json({"ts": now, **asked} if isinstance(asked, dict) else asked).record()
+def revocation_of(order: JsonValue, now: int) -> RevocationRecord:
+    """Return the record of a revocation in JSON; without ``ts``, it is in force from now on."""
+    return RevocationBody.from_json({"ts": now, **order} if isinstance(order, dict) else order).record()
 
 
 def describe_revocation(record: RevocationRecord, now: int) -> dict[str, Described]:
-    """Return a revocation as people are shown it."""
+    """Return the description of a revocation for operators."""
     return {
         "kind": record.target_kind,
         "target": record.target,

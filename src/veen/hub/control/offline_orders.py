@@ -1,4 +1,4 @@
-"""The operator's orders for a hub that does not run: the same records, written straight to its directory."""
+"""The operator's changes to a hub that is not running: the same records, written to its data directory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from veen.storage import Filesystem, Reader, Writer, open_store
 
 
 class Offline:
-    """A data directory whose hub is stopped."""
+    """The data directory of a stopped hub."""
 
     def __init__(self, fs: Filesystem, *, clock: Clock, random: RandomBytes, owner: str) -> None:
         self._fs = fs
@@ -40,35 +40,35 @@ class Offline:
         )
         writer = Writer.open(self._fs, sign_checkpoint=signer, random=self._random, owner=self._owner)
         try:
-            self._home = open_home(self._fs)  # again: before the lock, a hub may have changed its keys
+            self._home = open_home(self._fs)  # reload: a hub may have rotated its keys before we had the lock
             signer.ring = self._home.ring
             yield writer
         finally:
             writer.close()
 
     def trust(self, issuer: VerifyKey, *, trusted: bool, note: str | None) -> Receipt:
-        """Record that an issuer is trusted, or no longer."""
+        """Record that an issuer is trusted or is no longer trusted."""
         with self._writer() as writer:
             return self._record(writer, TrustRecord(issuer_pk=issuer, trusted=trusted, note=note))
 
-    def revoke(self, asked: JsonValue) -> JsonValue:
-        """Record that a client or a token is revoked; return how it is shown."""
+    def revoke(self, order: JsonValue) -> JsonValue:
+        """Record that a client or a token is revoked; return the description."""
         with self._writer() as writer:
             now = max(self._clock(), writer.floor_ts)
-            record = revocation_of(asked, now)
+            record = revocation_of(order, now)
             self._record(writer, record)
             return for_json({"ok": True, **describe_revocation(record, now)})
 
-    def _record(self, writer: Writer, made: ControlRecord) -> Receipt:
+    def _record(self, writer: Writer, control_record: ControlRecord) -> Receipt:
         batch = writer.batch()
-        record = NewEntry.of_control(control_label(self._home.identity.hub_id), made.encode())
+        record = NewEntry.of_control(control_label(self._home.identity.hub_id), control_record.encode())
         hub_ts = max(self._clock(), batch.floor_ts)
         receipt = batch.append(record, signing(self._home.ring.active(hub_ts), record, hub_ts))
         writer.commit(batch)
         return receipt
 
     def trusted(self) -> dict[str, Any]:
-        """List what the control log says; the configuration is known to the hub only when it runs."""
+        """List issuers of the control log; those of the configuration are known only to a running hub."""
         reader = Reader.open(self._fs)
         try:
             authority = read_authority(reader, Settings.model_validate({}))
@@ -81,15 +81,15 @@ class Offline:
         }
 
     def rotate(self, overlap_sec: int) -> dict[str, Any]:
-        """Take a new key into use from the next start on."""
-        with self._writer() as writer:  # no other process may hold the directory meanwhile
+        """Rotate to a new signing key, in use from the next start on."""
+        with self._writer() as writer:  # holds the lock of the directory meanwhile
             at = max(self._clock(), writer.floor_ts)
             self._home = homes.rotate(self._fs, self._home, self._random, at=at, overlap_sec=overlap_sec)
         return describe_keys(self._home, at)
 
 
 def describe_keys(home: Home, at: int) -> dict[str, Any]:
-    """Return the keys as an operator sees them after a rotation."""
+    """Return the description of the keys after a rotation."""
     return {
         "ok": True,
         "hub_pk": home.ring.active(at).public_key.hex(),

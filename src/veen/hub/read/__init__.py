@@ -1,1 +1,1 @@
-"""The threads that read for clients, and long polls."""
+"""Reader threads and long polls."""

@@ -1,4 +1,4 @@
-"""Clients that wait for new entries of a label: a long poll, bounded in number and time."""
+"""Long polls: clients waiting for new entries of a label, bounded in number and time."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ _Wake = Callable[[], None]
 
 
 class LongPolls:
-    """Who is to be woken when a label grows."""
+    """Callbacks to wake when a label grows."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -17,7 +17,7 @@ class LongPolls:
         self.count = 0
 
     def add(self, label: Label, seconds: float, wake: _Wake) -> bool:
-        """Wake at the next entry, or when the time is over; False if too many wait already."""
+        """Call ``wake`` at the next entry or after the timeout; False if too many are waiting."""
         if self.count >= self._most:
             return False
         timer = asyncio.get_running_loop().call_later(seconds, self._expire, label, wake)
@@ -26,7 +26,7 @@ class LongPolls:
         return True
 
     def grown(self, labels: Iterable[Label]) -> None:
-        """Wake everybody who waits for these labels."""
+        """Wake all that wait for these labels."""
         if not self.count:
             return
         for label in labels:
@@ -36,14 +36,14 @@ class LongPolls:
                 wake()
 
     def hurry(self, label: Label, wake: _Wake) -> None:
-        """Wake one of those who wait; nothing, if it does not wait any more."""
+        """Wake one before its timeout; no effect if it is not waiting any more."""
         timer = self._waiting.get(label, {}).get(wake)
         if timer is not None:
             timer.cancel()
             self._expire(label, wake)
 
     def stop(self) -> None:
-        """Wake everybody: there will be no more entries."""
+        """Wake all: there will be no more entries."""
         self.grown(list(self._waiting))
 
     def _expire(self, label: Label, wake: _Wake) -> None:

@@ -1,6 +1,6 @@
-"""Threads that read for clients, so that building one page does not delay the others.
+"""Reader threads, so that building one page does not delay other requests.
 
-A ``Job`` runs in a thread, and its result comes back to the loop.
+A ``Job`` runs in a thread, and its result is delivered on the loop.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 
 class Job:
-    """``run`` is called in that thread; ``on_done`` on the loop, with the result or the error."""
+    """``run`` is called in a thread, then ``on_done`` on the loop, with the job and its result or error."""
 
     __slots__ = ("error", "on_done", "result", "run")
 
@@ -29,12 +29,12 @@ class Job:
 
 
 THREADS: Final = 2
-# Reads that wait for a thread; more are answered 503.
+# Queued reads; further ones are answered 503.
 MAX_WAITING: Final = 1024
 
 
 class ThreadPool:
-    """A few threads, and the reads that wait for them."""
+    """A few threads and a queue of reads."""
 
     def __init__(
         self, on_loop: Callable[..., None], *, threads: int = THREADS, most: int = MAX_WAITING
@@ -51,15 +51,15 @@ class ThreadPool:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more may wait."""
+        """Whether the queue has room for another read."""
         return self._queue.qsize() < self._most
 
     def put(self, read: Job) -> None:
-        """Add a read."""
+        """Queue a read."""
         self._queue.put(read)
 
     def stop(self) -> None:
-        """Finish what was put before, and end."""
+        """Finish queued reads, and end the threads."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

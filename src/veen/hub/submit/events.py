@@ -1,4 +1,4 @@
-"""What the parts of the submit path report to the hub that they belong to."""
+"""Events of the submit path, reported to its hub."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,13 +10,13 @@ class SubmitEvents(Protocol):
     """The hub as the submit path sees it. Called on the loop."""
 
     def decided(self, messages: Sequence[Submission]) -> None:
-        """Messages were committed, or rejected on their way to the log; their clients are answered."""
+        """Messages were committed or rejected, and their clients answered."""
 
     def worker_lost(self) -> None:
-        """A verifier process ended. Its messages are given to others."""
+        """A verifier process ended. Other workers get its messages."""
 
     def bug(self, error: Exception) -> None:
-        """A message met a fault of ours; it is answered 503, and others go on."""
+        """An internal error occurred; its message is answered 503, others are not affected."""
 
     def fatal(self, error: Exception) -> None:
-        """An error that the hub must not survive: the next start finds out what is on disk."""
+        """The hub must stop after this error: only a restart can establish what is on disk."""

@@ -1,4 +1,4 @@
-"""The way of a message through the hub, from the prefilter to its answer.
+"""The path of a message through the hub, from the prefilter to its answer.
 
     verifier pool (processes) -> sequencer (the loop) -> the disk (a thread) -> answers (the loop)
 
@@ -60,29 +60,29 @@ class Intake:
         self._clock = clock
         self._metrics = metrics
         self._log_submits = settings.log_submits
-        # The label that was committed last, as far as this process or the log knows (C-76).
+        # The label of the last commit, of this process or from the log (C-76).
         self.newest = newest
 
     def start(self) -> None:
-        """Start the verifier processes, without waiting for them."""
+        """Start the verifier processes, without waiting until they run."""
         self._verifiers.start()
 
     def has_room(self, items: int, size: int) -> bool:
-        """Report whether so many more messages and bytes fit into the queue."""
+        """Return whether the queue has room for that many more messages and bytes."""
         return self._verifiers.has_room(items, size)
 
     @property
     def depth(self) -> int:
-        """How many messages were accepted into the queue and not answered."""
+        """How many messages are queued and not answered."""
         return self._verifiers.depth
 
     @property
     def depth_bytes(self) -> int:
-        """How many bytes these messages have."""
+        """Size of these messages in bytes."""
         return self._verifiers.depth_bytes
 
     def submit(self, messages: Sequence[Submission]) -> None:
-        """Queue messages that have passed the prefilter; there must be room."""
+        """Queue messages that have passed the prefilter; the caller has checked ``has_room``."""
         self._verifiers.put(messages)
 
     def reject(self, message: Submission) -> None:
@@ -91,9 +91,11 @@ class Intake:
 
     def _verified(self, messages: Sequence[Submission], pending: int) -> None:
         good = [item for item in messages if item.error is None]
-        # Sorted out before: the sequencer may reject some of the others at once, and they are answered then.
+        # Partitioned first: the sequencer may reject some of the good ones at once, and answer them.
         bad = [item for item in messages if item.error is not None]
-        self.sequencer.put(good, pending=pending)  # also if there is none: it may have waited for these
+        self.sequencer.put(
+            good, pending=pending
+        )  # even if empty: its batch may be waiting for fewer pending messages
         if bad:
             self._answer(bad)
 
@@ -125,13 +127,13 @@ class Intake:
                 lines.append(_line(item, ts, now))
             try:
                 item.on_done(item)
-            except Exception as error:  # noqa: BLE001 - a fault of ours must not keep the answers of others
+            except Exception as error:  # noqa: BLE001 - an internal error must not keep the answers of others
                 self._events.bug(error)
         if lines:
             log_lines(_log, lines)
 
     async def stop(self) -> None:
-        """Commit what is verified, reject the rest, and end: each message that was queued is answered."""
+        """Commit verified messages, reject the others, and end: every queued message is answered."""
         unverified = self._verifiers.stop()
         for item in unverified:
             item.error = unavailable("the hub is stopping; retry later")
@@ -150,9 +152,9 @@ def _failure(item: Submission, ts: int) -> Failure:
 
 
 def _line(item: Submission, ts: int, now: float) -> str:
-    """Return the log line of a message (OBS0-003). By hand: there is one for each.
+    """Return the log line of a message (OBS0-003). Formatted by hand, because it is logged for every message.
 
-    It has prefixes of ids and no content, so that nothing secret comes near a log.
+    It has prefixes of ids and no content, so that no secret gets into a log.
     """
     record, error = item.record, item.error
     about = ""

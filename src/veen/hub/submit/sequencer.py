@@ -1,13 +1,13 @@
-"""The one place where the log grows: messages are decided, placed, signed and made durable, in order (C-15).
+"""The only writer of the log: messages are decided, positioned, signed and made durable, in order (C-15).
 
-What has come is decided message by message, each in the light of those before it, and signed, on the loop;
-a thread makes it durable, and only then is it answered. What comes meanwhile is decided too, in the light of
-what is being made durable, and makes the next batch: should the disk refuse the first, none of them has
-happened. Whatever else changes the log (tokens, control records, checkpoints, keys) takes its turn in that
-thread, and nothing is decided beside it.
+On the loop, each message is decided against the state after the messages before it, and signed. A thread
+commits the batch, and only then are its messages answered. Messages that arrive meanwhile are decided against
+the state after the batch that is being committed, and form the next batch: if the first commit fails, both
+batches are rejected. All other changes of the log (tokens, control records, checkpoints, keys) run as jobs in
+that thread, and no message is decided while a job runs.
 
-Not all of it in a thread: between two threads that both run Python, every signature hands the interpreter
-over and waits to get it back, which costs more than the signature (docs/adr/0008).
+Decisions stay on the loop: with two threads running Python, every signature releases the GIL and waits to get
+it back, which costs more than the signature (docs/adr/0008).
 """
 
 import asyncio
@@ -41,15 +41,15 @@ from veen.storage import (
     WriterStoppedError,
 )
 
-# Messages in one commit at most: its sync is shared by them, and no message waits for more than these.
+# Maximum of messages in a commit: they share a sync, and no message waits for more than these.
 MAX_BATCH: Final = 256
-# A sync is worth waiting for so many, if they are about to come: it costs as much for one as for all.
+# While messages are being verified, a batch waits for this many: a sync costs the same for one or all.
 _WORTH: Final = 64
 _FULL_RETRY_SEC: Final = 5
 
 
 class _Open:
-    """A batch that still grows, with its messages: those placed in it and those refused because of it."""
+    """A batch with its messages: those placed in it, and those rejected against its state."""
 
     __slots__ = ("batch", "messages", "placed")
 
@@ -60,7 +60,7 @@ class _Open:
 
 
 class Sequencer:
-    """Owns the writer. The disk has one batch or one job at a time; one more batch grows meanwhile."""
+    """Owns the writer. One batch or job is at the disk at a time, while the next batch grows."""
 
     def __init__(
         self,
@@ -80,16 +80,16 @@ class Sequencer:
         self.policy = policy
         self.authority = authority
         self.clock = clock
-        # When a commit last met a full disk.
+        # When a commit last failed because the disk was full.
         self.full_at = float("-inf")
         self._decided = decided
         self._events = events
         self._batch_size = metrics.batch_size
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Submission | Job] = deque()
-        # Messages that are being verified, and will be put here.
+        # Messages that are being verified, and will be put next.
         self._pending = 0
-        # At the disk.
+        # The batch or job that the thread works on.
         self._under_way: _Open | Job | None = None
         self._open: _Open | None = None
         self._idle = asyncio.Event()
@@ -99,9 +99,9 @@ class Sequencer:
         self._thread.start()
 
     def put(self, messages: Sequence[Submission], *, pending: int) -> None:
-        """Add verified messages, if any; so many others are still being verified.
+        """Add verified messages, if any; ``pending`` others are still being verified.
 
-        Messages and jobs are done in the order in which they came.
+        Messages and jobs are processed in the order in which they are added.
         """
         self._pending = pending
         self._waiting += messages
@@ -115,7 +115,7 @@ class Sequencer:
         self._go_on()
 
     async def stop(self) -> None:
-        """Finish what was put before, and end."""
+        """Finish queued messages and jobs, and end the thread."""
         await self._idle.wait()
         self._disk.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
@@ -125,7 +125,7 @@ class Sequencer:
         return max(self.clock(), self.writer.floor_ts)
 
     def append(self, *records: NewEntry) -> Receipt:
-        """Append records of the hub's own logs, durably and together; return the receipt of the last."""
+        """Append records to the hub's own logs in one commit; return the receipt of the last."""
         batch = self.writer.batch()
         hub_ts = max(self.clock(), batch.floor_ts)
         key = self.ring.active(hub_ts)
@@ -136,7 +136,7 @@ class Sequencer:
     # --- on the loop ----------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Do what can be done now."""
+        """Process whatever does not have to wait for the disk."""
         self._take_waiting()
         while self._open is not None and self._under_way is None and self._is_due(self._open):
             self._close_batch()
@@ -145,49 +145,49 @@ class Sequencer:
             self._idle.set()
 
     def _take_waiting(self) -> None:
-        """Turn to what waits, as far as it has not to wait for the disk."""
+        """Decide waiting messages, or begin a waiting job, unless it must wait for the disk."""
         while self._waiting and not isinstance(self._under_way, Job):
             if isinstance(front := self._waiting[0], Job):
                 if self._under_way is not None or self._open is not None:
-                    return  # what came before it is to be in the log by then
+                    return  # earlier messages must be in the log before it runs
                 self._waiting.popleft()
                 self._begin(front, self._turn(front))
             elif not self._place_more():
                 return
 
     def _is_due(self, batch: _Open) -> bool:
-        """Tell whether a batch is to go to the disk now; what waits could not be added to it."""
+        """Return whether to commit a batch now. If messages or jobs wait, they could not be added to it."""
         return bool(self._waiting) or len(batch.messages) >= min(self._pending, _WORTH)
 
     def _place_more(self) -> bool:
-        """Decide on the messages in front; False if the batch has no room for another."""
-        taken = self._leading(MAX_BATCH - (0 if self._open is None else len(self._open.messages)))
-        if not taken:
+        """Decide the messages at the front; False if the batch has no room for another."""
+        front = self._leading(MAX_BATCH - (0 if self._open is None else len(self._open.messages)))
+        if not front:
             return False
         try:
             if self._open is None:
                 before = self._under_way
                 assert not isinstance(before, Job), "a job may change what is decided here"
                 self._open = _Open(self.writer.batch(None if before is None else before.batch))
-            self._open.placed += self._place(self._open.batch, taken)
-            self._open.messages += taken
+            self._open.placed += self._place(self._open.batch, front)
+            self._open.messages += front
         except Exception as error:  # noqa: BLE001 - nothing was written: all are rejected
-            self._give_up(taken, error)
+            self._give_up(front, error)
         return True
 
-    def _leading(self, most: int) -> list[Submission]:
-        """Take the messages in front: they are committed together."""
-        taken: list[Submission] = []
-        while self._waiting and len(taken) < most:
+    def _leading(self, max_items: int) -> list[Submission]:
+        """Take messages from the front, up to the next job; they are committed together."""
+        messages: list[Submission] = []
+        while self._waiting and len(messages) < max_items:
             front = self._waiting[0]
             if isinstance(front, Job):
                 break
-            taken.append(front)
+            messages.append(front)
             self._waiting.popleft()
-        return taken
+        return messages
 
     def _close_batch(self) -> None:
-        """Hand the batch to the disk, unless it has nothing for it."""
+        """Commit the batch, unless all of its messages were rejected."""
         closed, self._open = self._open, None
         assert closed is not None
         if closed.placed:
@@ -195,13 +195,13 @@ class Sequencer:
         else:
             self._report(closed.messages)
 
-    def _begin(self, what: _Open | Job, work: Callable[[], Callable[[], None]]) -> None:
-        self._under_way = what
+    def _begin(self, unit: _Open | Job, work: Callable[[], Callable[[], None]]) -> None:
+        self._under_way = unit
         self._disk.put(work)
 
     def _committed(self, done: _Open) -> None:
         self._under_way = None
-        self._go_on()  # before the answers: the disk is not to wait for them
+        self._go_on()  # before answering, so that the disk does not idle meanwhile
         self._report(done.messages)
 
     def _met_full_disk(self, failed: _Open, why: str) -> None:
@@ -221,9 +221,9 @@ class Sequencer:
         self._report(undone)
 
     def _undone(self, messages: list[Submission], why: str, retry_after: int = 1) -> list[Submission]:
-        """Return messages that did not happen, and those decided behind them, as rejected.
+        """Reject messages that were not committed, and those decided after them; return both.
 
-        All alike: also refusals may have rested on them.
+        Earlier rejections too, because they may depend on uncommitted messages.
         """
         if self._open is not None:
             messages = messages + self._open.messages
@@ -237,7 +237,7 @@ class Sequencer:
     def _report(self, messages: Sequence[Submission]) -> None:
         try:
             self._decided(messages)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not stop what comes next
+        except Exception as error:  # noqa: BLE001 - an internal error must not stop what comes next
             self._events.bug(error)
 
     def _done(self, job: Job) -> None:
@@ -246,11 +246,11 @@ class Sequencer:
             self._events.fatal(job.error)
         try:
             job.on_done(job)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not stop what comes next
+        except Exception as error:  # noqa: BLE001 - an internal error must not stop what comes next
             self._events.bug(error)
         self._go_on()
 
-    # --- in the thread: each returns what is to be done on the loop -----------------------------------------
+    # --- in the thread: each returns a continuation for the loop --------------------------------------------
 
     def _run(self) -> None:
         while (work := self._disk.get()) is not None:
@@ -270,7 +270,7 @@ class Sequencer:
             why = str(error)
             return lambda: self._met_full_disk(closed, why)
         except Exception as error:  # noqa: BLE001 - nothing may be answered that is not known to be durable
-            failed = error  # the name of the handler ends with it
+            failed = error  # Python deletes the name after the handler
             return lambda: self._failed(closed, failed)
         self._batch_size.observe(closed.placed)
         return lambda: self._committed(closed)
@@ -281,18 +281,18 @@ class Sequencer:
         placed = 0
         for message in messages:
             if message.record is None:
-                continue  # refused before it came here
+                continue  # rejected by the verifier
             try:
                 admitted = admit(message.record, batch, self.policy, self.authority, hub_ts)
                 receipt = _append(batch, admitted, key)
             except ProtocolError as error:
                 message.reject(error)
-            except DamagedStoreError as error:  # of this label; others go on
+            except DamagedStoreError as error:  # affects this label only
                 message.error = unavailable(str(error), _FULL_RETRY_SEC)
                 self._events.bug(error)
             except StorageError:
                 raise
-            except Exception as error:  # noqa: BLE001 - a fault of ours must not stop other messages
+            except Exception as error:  # noqa: BLE001 - an internal error must not stop other messages
                 message.error = unavailable("the hub failed to handle the message; the reason is in its log")
                 self._events.bug(error)
             else:

@@ -1,4 +1,4 @@
-"""A message on its way through the hub, and what has become of it."""
+"""A message on its way through the hub, with its outcome."""
 
 from enum import Enum
 from time import perf_counter
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class MessageForm(Enum):
-    """How the bytes of a submission hold the message."""
+    """The encoding of a submission: a bare message or a request that contains it."""
 
     REQUEST = b"r"
     MSG = b"m"
@@ -51,11 +51,11 @@ class Submission:
         self.error: ErrorEnvelope | None = None
         self.receipt = b""
         self.seq = 0
-        # The time of its entry, if it has one.
+        # The time of its entry; only set if it was committed.
         self.hub_ts = 0
 
     def accept(self, body: "Sized") -> None:
-        """Set the bytes to verify; they may be fewer than those of the request, which may be JSON."""
+        """Set the bytes to verify; they may be fewer than those of the request, for example if it is JSON."""
         self.body = body
         self.size = len(body)
 

@@ -1,7 +1,7 @@
-"""Messages checked side by side, and handed on in the order in which they came.
+"""Messages are verified in parallel and delivered in the order of their arrival.
 
-A few messages at a time are checked here and now. When more are waiting, they go to worker processes in
-batches; what arrives meanwhile makes the next batch, so batches grow with the load by themselves.
+A few messages at a time are verified on the loop. If more are waiting, worker processes verify them in
+batches; messages that arrive meanwhile form the next batch, so the size of batches adapts to the load.
 """
 
 import asyncio
@@ -23,33 +23,33 @@ from veen.hub.submit.events import SubmitEvents
 from veen.hub.submit.submission import Submission
 from veen.hub.submit.verifier_process import LENGTH
 
-# So many messages are checked on the spot: asking another process would take longer.
+# Up to this many messages are verified on the loop: a round trip to a process would take longer.
 _ON_THE_SPOT: Final = 2
-# A burst is cut into so many batches, of these sizes: the worker, the loop and the disk are to work on
-# different parts of it at the same time (measured: a third more than with the burst as one batch).
+# A burst is split into this many batches, of _SMALL to _BATCH messages, so that worker, loop and disk work on
+# different parts of it at the same time (measured: a third more throughput than with one batch).
 _SHARES: Final = 4
 _SMALL: Final = 4
 _BATCH: Final = 64
-# Messages at a worker: enough that it never waits for the loop.
+# Messages queued at a worker: enough that it never waits for the loop.
 _AHEAD: Final = 512
-# A batch whose worker died is given to another so often; then it is the batch. Others may have died by
-# themselves, all at once and not noticed yet.
+# Workers that may die with a batch before it is rejected as the cause. More than one, because workers may
+# die independently at the same time, before the pool knows.
 _ATTEMPTS: Final = 5
 
-# How long a process that ended is missed: doubled each time, until one has worked.
+# Delay before a process that ended is replaced: doubled each time, reset once a batch is verified.
 _MIN_DELAY_SEC: Final = 0.1
 _MAX_DELAY_SEC: Final = 10.0
 
 
 class Deliver(Protocol):
-    """Receives messages in their order, with or without an error."""
+    """Receives messages in order, verified or rejected."""
 
     def __call__(self, messages: Sequence[Submission], pending: int) -> None:
-        """Take these; so many others are still being verified. None: only that number has changed."""
+        """Receive messages; ``pending`` others are being verified. If empty, only that number changed."""
 
 
 class _Batch:
-    """Messages that are checked together."""
+    """Messages that are verified together."""
 
     __slots__ = ("attempts", "done", "items")
 
@@ -60,7 +60,7 @@ class _Batch:
 
 
 class _Worker(asyncio.SubprocessProtocol):
-    """A verifier process as the loop sees it."""
+    """The loop's side of a verifier process."""
 
     def __init__(self, pool: "VerifierPool") -> None:
         self._pool = pool
@@ -70,39 +70,40 @@ class _Worker(asyncio.SubprocessProtocol):
         self.has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Tell the process its rules."""
-        self.transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's have no common base
+        """Send the process its rules."""
+        # A cast, because uvloop's transports are not subclasses.
+        self.transport = cast("asyncio.SubprocessTransport", transport)
         self._write(verifier_process.encode_rules(self._pool.rules))
 
     @property
     def load(self) -> int:
-        """How many messages it has."""
+        """How many messages it has not answered."""
         return sum(len(batch.items) for batch in self.given)
 
     def give(self, batch: _Batch) -> None:
-        """Hand over a batch."""
+        """Send a batch."""
         batch.attempts += 1
         self.given.append(batch)
         self._write(verifier_process.encode_batch(batch.items))
 
     def _write(self, data: bytes) -> None:
         assert self.transport is not None
-        # A process that has just ended has closed its pipe; that it has ended is reported next, and then
-        # what it was given goes to others.
+        # The pipe of a process that has just ended is closed; process_exited follows, and reassigns its
+        # batches.
         with contextlib.suppress(RuntimeError):
             cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0)).write(data)
 
     def close(self) -> None:
-        """Let go of the process."""
+        """Close the transport, which ends the process."""
         if self.transport is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.transport.close()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Take verdicts."""
+        """Receive verdicts."""
         assert fd == 1, "a verifier says nothing else"
         if self not in self._pool.workers:
-            return  # it has ended, and what it was given is with others
+            return  # it was replaced, and others have its batches
         self._buffer += data
         while len(self._buffer) >= LENGTH.size:
             end = LENGTH.size + LENGTH.unpack_from(self._buffer)[0]
@@ -112,14 +113,14 @@ class _Worker(asyncio.SubprocessProtocol):
             batch = self.given.popleft()
             try:
                 verifier_process.decode_verdicts(verdicts, batch.items)
-            except Exception as error:  # noqa: BLE001 - a fault of ours must not leave messages unanswered
+            except Exception as error:  # noqa: BLE001 - an internal error must not leave messages unanswered
                 self.given.appendleft(batch)
                 self._pool.broken(self, error)
                 return
             self._pool.checked(batch)
 
     def process_exited(self) -> None:
-        """Another worker takes over."""
+        """Reassign its batches."""
         self._pool.lost(self)
 
 
@@ -146,21 +147,21 @@ class VerifierPool:
         self._scheduled = False
         self._ended = False
         self._delay = _MIN_DELAY_SEC
-        # Messages, and bytes of them, that were taken and not answered.
+        # Messages that are queued and not answered, and their size.
         self.depth = 0
         self.depth_bytes = 0
-        # Messages that are being checked.
+        # Messages that are being verified.
         self._checking = 0
 
     def has_room(self, items: int, size: int) -> bool:
-        """Tell whether so much more may be taken; one request of any size always may, if nothing waits."""
+        """Return whether the queue has room; an empty queue has room for one request of any size."""
         if not self.depth:
             return True
         bounds = self._settings
         return self.depth + items <= bounds.max_queue and self.depth_bytes + size <= bounds.max_queue_bytes
 
     def put(self, items: Sequence[Submission]) -> None:
-        """Take messages, in their order; there must be room."""
+        """Queue messages in order; the caller has checked ``has_room``."""
         self._fresh += items
         self.depth += len(items)
         self.depth_bytes += sum(item.size for item in items)
@@ -169,12 +170,12 @@ class VerifierPool:
             asyncio.get_running_loop().call_soon(self._start)
 
     def answered(self, item: Submission) -> None:
-        """Forget a message whose answer has been made."""
+        """Release the room of a message that was answered."""
         self.depth -= 1
         self.depth_bytes -= item.size
 
     def _start(self) -> None:
-        """Begin with all that has come in this turn of the loop."""
+        """Begin to verify all messages that arrived in this iteration of the loop."""
         self._scheduled = False
         fresh, self._fresh = self._fresh, []
         if not self._order and (len(fresh) <= _ON_THE_SPOT or not self._size):
@@ -196,7 +197,7 @@ class VerifierPool:
             item.record = verifier_process.verify(item.form, item.body, self.rules)
         except ProtocolError as error:
             item.reject(error)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not stop other messages
+        except Exception as error:  # noqa: BLE001 - an internal error must not stop other messages
             item.error = unavailable("the hub failed to handle the message; the reason is in its log")
             self._events.bug(error)
         item.verified = perf_counter()
@@ -212,7 +213,7 @@ class VerifierPool:
         self._merge()
 
     def _check_one_here(self) -> None:
-        """Go on without workers, until one has started."""
+        """Verify a batch on the loop while no worker runs."""
         if self._waiting and not self.workers:
             batch = self._waiting.popleft()
             for item in batch.items:
@@ -220,7 +221,7 @@ class VerifierPool:
             self.checked(batch)
 
     def _merge(self) -> None:
-        """Make small batches that still wait into large ones."""
+        """Merge small waiting batches at the end of the queue."""
         while len(self._waiting) > 1 and not self._waiting[-1].attempts and not self._waiting[-2].attempts:
             last, before = self._waiting[-1], self._waiting[-2]
             if len(last.items) + len(before.items) > _BATCH or self._order[-1] is not last:
@@ -230,7 +231,7 @@ class VerifierPool:
             self._order.pop()
 
     def checked(self, batch: _Batch) -> None:
-        """Hand on what is next in order."""
+        """Mark a batch as verified, and deliver all that are next in order."""
         now = perf_counter()
         for item in batch.items:
             item.verified = now
@@ -247,7 +248,7 @@ class VerifierPool:
     # --- workers --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the worker processes, without waiting for them."""
+        """Start the worker processes, without waiting until they run."""
         if self._size:
             self._ensure_workers()
 
@@ -263,7 +264,7 @@ class VerifierPool:
                 _, worker = await loop.subprocess_exec(
                     lambda: _Worker(self),
                     sys.executable,
-                    "-P",  # whatever is in the current directory is none of ours
+                    "-P",  # no imports from the current directory
                     "-m",
                     "veen.hub.submit.verifier_process",
                     stdin=subprocess.PIPE,
@@ -273,20 +274,20 @@ class VerifierPool:
                     start_new_session=True,
                 )
                 if worker.has_ended:
-                    return  # and another one is started after a pause
+                    return  # ``lost`` has scheduled another one
                 self.workers.append(worker)
                 self._distribute()
         finally:
             self._starting = False
 
     def broken(self, worker: _Worker, error: Exception) -> None:
-        """End a process whose verdicts cannot be read, and reject the messages that they are about."""
+        """End a process whose verdicts cannot be decoded, and reject the messages of that batch."""
         self._events.bug(error)
         worker.given[0].attempts = _ATTEMPTS
         self.lost(worker)
 
     def lost(self, worker: _Worker) -> None:
-        """Give the work of a process that ended to others; a batch that ends every process is rejected."""
+        """Requeue the batches of a process that ended; reject one whose attempts are exhausted."""
         if worker.has_ended:
             return
         worker.has_ended = True
@@ -304,21 +305,21 @@ class VerifierPool:
             self.checked(batch)
         worker.given.clear()
         worker.close()
-        # Not at once: a machine on which no process can live must not be kept busy by starting them.
+        # With a delay: if processes cannot run on this machine, it must not be busy starting them.
         asyncio.get_running_loop().call_later(self._delay, self._ensure_workers)
         self._delay = min(2 * self._delay, _MAX_DELAY_SEC)
-        # In the next turn: if others ended at the same time, that is known by then.
+        # In the next iteration of the loop, when other processes that ended at the same time are known.
         asyncio.get_running_loop().call_soon(self._distribute)
 
     def stop(self) -> list[Submission]:
-        """End the processes; return the messages that were not handed on."""
+        """End the processes; return messages that were not delivered."""
         self._ended = True
         for worker in self.workers:
             worker.close()
         self.workers.clear()
-        left = [item for batch in self._order for item in batch.items] + self._fresh
+        undelivered = [item for batch in self._order for item in batch.items] + self._fresh
         self._order.clear()
         self._waiting.clear()
         self._fresh = []
         self._checking = 0
-        return left
+        return undelivered

@@ -1,7 +1,7 @@
-"""Rows 3 to 9 of admission in a process of its own, started by the hub only.
+"""Rows 3 to 9 of admission in a separate process, started by the hub only.
 
-Python checks one message at a time in a process, so the hub has one of these for every further core. What
-goes in and out is bytes with lengths in front; the first frame holds the rules.
+Because of the GIL a process verifies one message at a time, so the hub has one of these per additional core.
+Input and output are length-prefixed frames; the first frame has the rules.
 
     in    u32 length, then for each message: u8 form, u32 length, bytes
     out   u32 length, then for each message: u8 0 and a fixed record, or u8 1, u32 length, error envelope
@@ -30,17 +30,17 @@ _READ: Final = {MessageForm.REQUEST: read_request, MessageForm.MSG: read_msg}
 
 
 def verify(form: MessageForm, body: Sized, rules: MessageRules) -> Authentic:
-    """Check a message by itself."""
+    """Verify a message by the stateless rows."""
     return authenticate(_READ[form](body, rules))
 
 
 def msg_bytes(form: MessageForm, body: bytes) -> bytes:
-    """Return the message in the bytes of a submission; a request is canonical, so it begins like all."""
+    """Return the message in a submission; requests are canonical, so their envelopes have the same length."""
     return body[SUBMIT_ENVELOPE_BYTES:] if form is MessageForm.REQUEST else body
 
 
 def encode_rules(rules: MessageRules) -> bytes:
-    """Return the first frame."""
+    """Return the first frame, with the rules."""
     limits = {name: getattr(rules.limits, name) for name in Limits.__dataclass_fields__}
     pads = {key.hex(): value for key, value in rules.pad_blocks.items()}
     return _framed(json.dumps({"limits": limits, "pad_blocks": pads}).encode())
@@ -53,7 +53,7 @@ def _decode_rules(data: bytes) -> MessageRules:
 
 
 def encode_batch(batch: list[Submission]) -> bytes:
-    """Return the frame of messages to check."""
+    """Return a frame of messages to verify."""
     parts: list[bytes] = []
     for item in batch:
         parts += (_MESSAGE.pack(item.form.value, len(item.body)), item.body)
@@ -61,7 +61,7 @@ def encode_batch(batch: list[Submission]) -> bytes:
 
 
 def _decode_batch(data: bytes) -> Iterator[tuple[MessageForm, Sized]]:
-    """Yield messages; the hub sends only those that have passed the prefilter."""
+    """Yield the messages of a frame; the hub sends only those that have passed the prefilter."""
     at = 0
     while at < len(data):
         form, length = _MESSAGE.unpack_from(data, at)
@@ -90,7 +90,7 @@ def _encode_verdict(form: MessageForm, body: Sized, rules: MessageRules) -> byte
 
 
 def decode_verdicts(data: bytes, batch: list[Submission]) -> None:
-    """Give each submission of a batch its verdict: that of a process which ran ``verify``."""
+    """Set the record or error of each submission from a frame of verdicts."""
     at = 0
     for item in batch:
         if data[at]:
@@ -126,7 +126,7 @@ def _read_frame(source: BinaryIO) -> bytes | None:
 
 
 def main(source: BinaryIO, sink: BinaryIO) -> None:
-    """Check batches until there are no more."""
+    """Verify batches until the input ends."""
     first = _read_frame(source)
     if first is None:
         return
