@@ -1,7 +1,7 @@
 """Admission: whether a message may enter the log (001 section 8). Pure: no clock, no files, no threads.
 
 The hub, ``veen hub explain`` and the tests run these functions, as far as they apply, in this order; the
-fuzzer runs what parses (rows 3 to 7). The first row that fails is the answer.
+fuzzer runs what parses (rows 3 to 7). The first row that fails decides.
 
     row   what                                   detail            function
     1     size of the request                    SIZE_PREFILTER    prefilter.sized

@@ -15,24 +15,24 @@ _Revoked = Mapping[tuple[str, bytes], tuple[RevocationRecord, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """A fold of the control log: the same records in the same order give the same answers."""
+    """A fold of the control log: the same records in the same order give the same decisions."""
 
-    #: Issuers that the configuration names; they count whatever the log says.
+    # Issuers from the configuration; trusted whatever the log says.
     configured: frozenset[VerifyKey] = frozenset()
-    #: Any issuer counts: for tests and closed networks, and only when it was asked for (C-49).
+    # Trust any issuer: for tests and closed networks, only if configured explicitly (C-49).
     trust_all: bool = False
-    #: Issuers whose tokens count, by configuration or log.
+    # Trusted issuers, by configuration or log.
     trusted: frozenset[VerifyKey] = frozenset()
     revoked: _Revoked = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def of(cls, issuers: Iterable[VerifyKey], *, trust_all: bool = False) -> "Authority":
-        """Return what holds before any record."""
+        """Return the authority before any record."""
         configured = frozenset(issuers)
         return cls(configured=configured, trust_all=trust_all, trusted=configured)
 
     def after(self, records: Iterable[ControlRecord]) -> "Authority":
-        """Return what holds after further records."""
+        """Return the authority after further records."""
         trusted, revoked = set(self.trusted), dict(self.revoked)
         for record in records:
             if isinstance(record, RevocationRecord):
@@ -51,7 +51,7 @@ class Authority:
         try:
             verify_issuer(token, self.trusted)
         except ProtocolError as error:
-            # Core does not know the program; a client that is rejected here should learn what would help.
+            # Core does not know commands; a rejected client should learn here what would help.
             raise ProtocolError(
                 error.detail,
                 f"{error.message}; to trust it, the hub's operator runs "
@@ -70,7 +70,7 @@ class Authority:
             raise ProtocolError(Detail.REVOKED, "the token is revoked", code=Code.CAP, field="auth_ref")
 
     def revocation_of(self, token: CapToken, hub_ts: int) -> RevocationRecord | None:
-        """Return what revokes a token or its subject at this time, if anything does."""
+        """Return the record that revokes a token or its subject at this time, if any."""
         if not self.revoked:
             return None
         targets = (

@@ -1,7 +1,7 @@
 """Which stream and epoch a label belongs to: a label is a hash, so it is looked up among candidates.
 
-A hub cannot turn a label back into its stream (C-31). It knows the streams that a token names, and
-computes their labels for the epochs around now.
+A hub cannot derive the stream from a label (C-31). It knows the streams that a token names, and
+computes their labels for the epochs around the current one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,9 +13,9 @@ from veen.core.limits import EPOCH_PROBE
 from veen.core.objects.capability import CapToken, candidate_labels
 from veen.core.types import Label, RoutingKey, StreamId
 
-#: Cached sets of candidates: those for the window, one for each token in use ...
+# Cached sets of candidates: those for the window, one for each token in use ...
 _MAX_CACHED: Final = 256
-#: ... and those for the epochs around it. Few: they are large, and only messages that are rejected need them.
+# ... and those for the epochs around it. Few: they are large, and only rejected messages need them.
 _MAX_CACHED_AROUND: Final = 16
 
 _Candidates = Mapping[Label, StreamEpoch]
@@ -23,7 +23,7 @@ _Key = tuple[tuple[StreamId, ...], range]
 
 
 class CandidateCache(Protocol):
-    """Candidates that were computed before. Eviction affects latency, never a decision."""
+    """A cache of candidates. Eviction affects latency, never a decision."""
 
     def get(self, key: _Key, /) -> _Candidates | None:
         """Return the cached candidates, or None."""
@@ -44,7 +44,7 @@ class Scopes:
         streams: Sequence[StreamId] = (),
         reserved: Iterable[Label] = (),
     ) -> None:
-        """``new_cache`` makes a cache for at most so many sets of candidates."""
+        """``new_cache`` creates a cache for at most that many sets of candidates."""
         self._routing = routing
         self._rotates = rotates
         self._streams = tuple(streams)
@@ -62,21 +62,21 @@ class Scopes:
         if label in self._reserved:
             raise ProtocolError(Detail.AUTH_REF, "the label is reserved for the hub's own log", field="label")
         streams = self._streams if token is None else token.allow.stream_ids
-        found = known or self._search(label, streams, window)
-        if token is not None and (found is None or found.stream_id not in streams):
+        derived_from = known or self._search(label, streams, window)
+        if token is not None and (derived_from is None or derived_from.stream_id not in streams):
             raise ProtocolError(
                 Detail.AUTH_REF, "the token is not for the stream of this label", field="label"
             )
-        return found
+        return derived_from
 
     def _search(self, label: Label, streams: tuple[StreamId, ...], window: range) -> StreamEpoch | None:
         if not streams:
             return None
-        found = self._candidates(self._inside, streams, window).get(label)
-        if found is None and self._rotates:
+        derived_from = self._candidates(self._inside, streams, window).get(label)
+        if derived_from is None and self._rotates:
             around = range(max(0, window.start - EPOCH_PROBE), window.stop + EPOCH_PROBE)
-            found = self._candidates(self._around, streams, around).get(label)
-        return found
+            derived_from = self._candidates(self._around, streams, around).get(label)
+        return derived_from
 
     def _candidates(self, cache: CandidateCache, streams: tuple[StreamId, ...], epochs: range) -> _Candidates:
         key = streams, epochs

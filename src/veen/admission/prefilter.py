@@ -1,4 +1,4 @@
-"""Rows 1 and 2: of the bytes of a request alone, before anything in them is read."""
+"""Rows 1 and 2: checks of the raw bytes of a request, before any of them are parsed."""
 
 from dataclasses import dataclass
 
@@ -11,24 +11,24 @@ from veen.core.objects.proof_of_work import PowCookie, verify_challenge
 
 @dataclass(frozen=True, slots=True)
 class PowRules:
-    """How much work a request must show, and the key of the challenges that the hub hands out."""
+    """How much work a request must show, and the key of the challenges that the hub issues."""
 
     difficulty: int
     challenge_key: bytes
 
 
 def check_size(size: int, limits: Limits) -> None:
-    """Reject a request of too many bytes; also before it has arrived, by its Content-Length."""
+    """Reject a request that is too large; also before it has arrived, by its Content-Length."""
     # 1 SIZE_PREFILTER
-    most = limits.max_submit_bytes
-    if size > most:
+    limit = limits.max_submit_bytes
+    if size > limit:
         raise ProtocolError(
-            Detail.SIZE_PREFILTER, f"request of {size} bytes exceeds {most}", actual=size, max_allowed=most
+            Detail.SIZE_PREFILTER, f"request of {size} bytes exceeds {limit}", actual=size, max_allowed=limit
         )
 
 
 def sized(body: bytes, limits: Limits, *, bare: bool = False) -> Sized:
-    """Check the size of a request, where no proof of work belongs to it alone.
+    """Check the size of a request that has no proof of work of its own.
 
     A ``bare`` message has no envelope, and is measured as if it had: the bound is on the message (C-12).
     """
@@ -48,7 +48,7 @@ def prefilter(
 
 
 def check_work(body: bytes, rules: PowRules, cookie: str | None, now: int) -> None:
-    """Check the proof of work of a request, of whatever size it may be."""
+    """Check the proof of work of a request of any size."""
     if cookie is None:
         raise ProtocolError(
             Detail.PREFILTER_REJECT,
@@ -57,10 +57,10 @@ def check_work(body: bytes, rules: PowRules, cookie: str | None, now: int) -> No
             expected=rules.difficulty,
         )
     try:
-        shown = PowCookie.decode(hex_from_json(cookie))
+        proof = PowCookie.decode(hex_from_json(cookie))
     except ProtocolError as error:
         raise ProtocolError(
             Detail.PREFILTER_REJECT, f"VEEN-PoW is not a cookie: {error.message}", field="VEEN-PoW"
         ) from error
-    shown.verify(rules.difficulty)
-    verify_challenge(shown.challenge, request=body, key=rules.challenge_key, now=now)
+    proof.verify(rules.difficulty)
+    verify_challenge(proof.challenge, request=body, key=rules.challenge_key, now=now)

@@ -1,4 +1,4 @@
-"""What a message is after each stage of admission, and the log that the last of them looks at.
+"""What a message is after each stage of admission, and the view of the log that the last stage needs.
 
 Types that cost nothing at run time: each function accepts only what the stage before it has returned.
 """
@@ -17,7 +17,7 @@ Sized = NewType("Sized", bytes)
 # Rows 3 to 7: an intact message of a profile that this hub serves.
 WellFormed = NewType("WellFormed", Msg)
 
-# Row 9: a message that its client has signed, as the record that the rest of admission looks at.
+# Row 9: a message that its client has signed, as the record that the rest of admission uses.
 Authentic = NewType("Authentic", NewEntry)
 
 
@@ -25,28 +25,28 @@ class Admitted(NamedTuple):
     """A message that may be appended: rows 10 to 18."""
 
     record: Authentic
-    #: The time assigned to it (C-15).
+    # The time assigned to it (C-15).
     hub_ts: int
-    #: Its stream and epoch, if they were found out by this message.
+    # Its stream and epoch, if this message revealed them.
     binding: StreamEpoch | None
-    #: What is left of its token's rate, if it has a token (C-52).
+    # The bucket of its token after it, if it has a token (C-52).
     bucket: Bucket | None
 
 
 class LogView(Protocol):
-    """The log before the message, as far as admission looks at it. Each answer is one look-up."""
+    """The log before the message, as far as admission needs it. Each call is one lookup."""
 
     def last_seq(self, label: Label) -> int:
-        """Return the number of the newest entry of a label, 0 if it has none; reject a closed label."""
+        """Return the position of the newest entry of a label, 0 if it is empty; reject a closed label."""
 
     def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
-        """Return how far a client has come in a label."""
+        """Return the last accepted position of a client in a label."""
 
     def client_since(self, client_id: VerifyKey) -> int | None:
         """Return when a client was first seen, in any label."""
 
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
-        """Return when a token was first seen, and what is left of its rate."""
+        """Return when a token was first seen, and its bucket."""
 
     def token(self, auth_ref: AuthRef) -> CapToken | None:
         """Return an authorized token."""

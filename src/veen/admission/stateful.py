@@ -1,7 +1,7 @@
-"""Rows 10 to 18: a message against the log that it is to enter. One message at a time, in order (C-15).
+"""Rows 10 to 18: checks of a message against the log before it, one at a time and in order (C-15).
 
 Everything here is a function of the message, the log before it, the configuration and the assigned
-hub_ts, so any decision can be made again from files (``veen hub explain``).
+hub_ts, so any decision can be reproduced from files (``veen hub explain``).
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Policy:
     scopes: Scopes
     epoch_sec: int
     require_cap: bool
-    #: A replica accepts entries from its primary only (AUTH1).
+    # A replica accepts entries from its primary only (AUTH1).
     is_primary: bool = True
     max_client_lifetime_sec: int | None = None
     max_client_msgs: int | None = None
@@ -38,7 +38,7 @@ class Policy:
 
 
 def admit(record: Authentic, view: LogView, policy: Policy, authority: Authority, hub_ts: int) -> Admitted:
-    """Decide on a message. The first row that fails is the answer."""
+    """Decide on a message; raise the error of the first row that fails."""
     assert record.client_id is not None, "a message has a client"
     known = view.binding(record.label)
     # 10 CAP_MISSING
@@ -105,27 +105,27 @@ def _head(label: Label, view: LogView) -> int:
 
 
 def _check_age(client_id: VerifyKey, view: LogView, policy: Policy, hub_ts: int) -> None:
-    most = policy.max_client_lifetime_sec
-    since = None if most is None else view.client_since(client_id)
-    if most is not None and since is not None and hub_ts - since > most:
+    limit = policy.max_client_lifetime_sec
+    since = None if limit is None else view.client_since(client_id)
+    if limit is not None and since is not None and hub_ts - since > limit:
         raise ProtocolError(
             Detail.CLIENT_LIFETIME,
             f"client_id was first used {hub_ts - since} s ago; create a new one",
             field="client_id",
             actual=hub_ts - since,
-            max_allowed=most,
+            max_allowed=limit,
         )
 
 
 def _check_count(cursor: ClientCursor, policy: Policy) -> None:
-    most = policy.max_client_msgs
-    if most is not None and cursor.client_seq >= most:
+    limit = policy.max_client_msgs
+    if limit is not None and cursor.client_seq >= limit:
         raise ProtocolError(
             Detail.CLIENT_LIFETIME,
             f"client_id has sent {cursor.client_seq} messages to this label; create a new one",
             field="client_seq",
             actual=cursor.client_seq,
-            max_allowed=most,
+            max_allowed=limit,
         )
 
 
@@ -152,14 +152,14 @@ def _check_prev_ack(record: NewEntry, cursor: ClientCursor, head: int, view: Log
             actual=record.prev_ack,
             expected=cursor.prev_ack,
         )
-        error.fields.update(_place(record, view))
+        error.fields.update(_position(record, view))
         raise error
 
 
-def _place(record: NewEntry, view: LogView) -> dict[str, int]:
-    """Return the position of a rejected message that the log has: a retry then knows its success (C-63)."""
-    found = view.find(record.leaf_hash)
-    return {"stream_seq": found[1]} if found is not None and found[0] == record.label else {}
+def _position(record: NewEntry, view: LogView) -> dict[str, int]:
+    """Return the position of a rejected message that is in the log: a retry learns of its success (C-63)."""
+    entry = view.find(record.leaf_hash)
+    return {"stream_seq": entry[1]} if entry is not None and entry[0] == record.label else {}
 
 
 def _check_client_seq(record: NewEntry, cursor: ClientCursor, view: LogView) -> None:
@@ -168,16 +168,16 @@ def _check_client_seq(record: NewEntry, cursor: ClientCursor, view: LogView) -> 
         return
     if 1 <= record.client_seq < due:
         # Numbers are used without gaps, so this one was.
-        place = _place(record, view)
+        position = _position(record, view)
         used = f"client_seq {record.client_seq} was used for another message"
         error = ProtocolError(
             Detail.DUPLICATE,
-            f"the message is already in the log, as entry {place['stream_seq']}" if place else used,
+            f"the message is already in the log, as entry {position['stream_seq']}" if position else used,
             field="client_seq",
             expected=due,
             actual=record.client_seq,
         )
-        error.fields.update(place)
+        error.fields.update(position)
         raise error
     raise ProtocolError(
         Detail.CLIENT_SEQ,
@@ -190,7 +190,7 @@ def _check_client_seq(record: NewEntry, cursor: ClientCursor, view: LogView) -> 
 
 def _check_epoch(stream: StreamEpoch | None, window: range, policy: Policy, hub_ts: int) -> None:
     if stream is None and not policy.epoch_sec:
-        return  # no rotation, no token: any label is welcome (C-31)
+        return  # no rotation, no token: any label is accepted (C-31)
     if stream is not None and stream.epoch in window:
         return
     now = labels.epoch_at(hub_ts, policy.epoch_sec)

@@ -1,4 +1,4 @@
-"""Rows 3 to 9: what a message shows by itself (C-11, C-68). No state, so messages are checked in parallel."""
+"""Rows 3 to 9: checks of a message by itself (C-11, C-68). Stateless, so messages are checked in parallel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class MessageRules:
     """The part of the configuration that these rows depend on."""
 
     limits: Limits
-    #: The padding of each profile that the hub serves (C-39).
+    # The padding of each profile that the hub serves (C-39).
     pad_blocks: Mapping[ProfileId, int]
 
 
@@ -28,12 +28,12 @@ def read_request(sized: Sized, rules: MessageRules) -> WellFormed:
 
 
 def read_msg(sized: Sized, rules: MessageRules) -> WellFormed:
-    """Read a bare message, as bulk requests hold them (C-70)."""
+    """Read a bare message, as in bulk requests (C-70)."""
     return check_structure(Msg.decode(sized, rules.limits), rules)
 
 
 def check_structure(msg: Msg, rules: MessageRules) -> WellFormed:
-    """Check what a decoded message shows without keys."""
+    """Make the checks of a decoded message that need no keys."""
     # Decoding was rows 3 (CBOR_INVALID), 4 (FIELD_SIZE) and 5 (VERSION), each over the whole object.
     # 6 PROFILE
     pad_block = rules.pad_blocks.get(msg.profile_id)
@@ -48,7 +48,7 @@ def check_structure(msg: Msg, rules: MessageRules) -> WellFormed:
     verify_padding(msg.ciphertext, pad_block)
     # 7 CT_HASH
     msg.verify_ct_hash()
-    # 8 ATT_ROOT is for those who hold the plaintext (C-10).
+    # 8 ATT_ROOT is checked by holders of the plaintext (C-10).
     return WellFormed(msg)
 
 
