@@ -10,7 +10,7 @@ PRIVATE = 0o600
 
 
 def write_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
-    """Replace a file atomically and durably: after a crash there is the old content or the new."""
+    """Replace a file atomically and durably: a crash leaves the old content or the new."""
     with open_replacement(path, mode) as file:
         file.write(data)
 
@@ -32,7 +32,7 @@ def open_replacement(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a file or directory durably; a file replaces another. Its content is not synced here."""
+    """Rename a file or directory durably; a file may replace another. Its content is not synced here."""
     source.replace(target)
     sync_dir(target.parent)
 

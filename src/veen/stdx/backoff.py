@@ -1,6 +1,6 @@
 """Exponential backoff: how long to wait before the next attempt."""
 
-#: More doublings overflow a float, and every cap is below them.
+# More doublings would overflow a float; every cap is reached earlier.
 _MAX_DOUBLINGS = 64
 
 

@@ -1,4 +1,4 @@
-"""A fair lock: the thread that released it does not get it back before the thread that waits next."""
+"""A fair lock: a thread that releases it cannot reacquire it before the next waiting thread."""
 
 import threading
 
@@ -14,7 +14,7 @@ class FairLock:
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        """Acquire it, after the thread that waits next."""
+        """Acquire it, after the thread that is next in line."""
         with self._next:
             self._lock.acquire()
 
@@ -22,5 +22,5 @@ class FairLock:
         self._lock.release()
 
     def locked(self) -> bool:
-        """Report whether a thread has it."""
+        """Report whether a thread holds it."""
         return self._lock.locked()

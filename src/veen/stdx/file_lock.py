@@ -1,7 +1,7 @@
 """Locks of files, held by a process; every failure is an OSError.
 
-The kernel releases a lock when the process ends, however it ends. The file stays: a process that waits for
-the lock has it open, and would not notice that it was deleted.
+The kernel releases a lock when the process ends, however it ends. The file is never deleted: a process
+that waits for the lock has it open, and would not notice.
 """
 
 import fcntl
@@ -46,7 +46,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Report whether a process holds the lock; the right to read the file suffices."""
+    """Report whether a process holds the lock; read permission suffices."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

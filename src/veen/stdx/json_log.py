@@ -1,7 +1,7 @@
 """Logging for programs: events with fields, and the handler with which a process writes them as JSON lines.
 
 A library logs to ``logging.getLogger("veen.x")``, so that a program that embeds it sees everything in one
-place. A process of ours calls ``json_lines``: a thread writes, so that a slow reader delays nothing else.
+place. A VEEN process calls ``json_lines``: a thread writes, so that a slow reader delays nothing else.
 """
 
 import json
@@ -21,14 +21,14 @@ LEVELS: Final = {
     "error": logging.ERROR,
 }
 _NAMES: Final = {number: name for name, number in LEVELS.items()} | {logging.CRITICAL: "error"}
-#: Everything that VEEN logs is logged below this name.
+# Everything that VEEN logs is logged below this name.
 _ROOT: Final = logging.getLogger("veen")
-# Bytes of lines that wait to be written; more are dropped, and counted.
+# Bytes of queued lines; further lines are dropped, and counted.
 _MAX_WAITING_BYTES: Final = 8 << 20
 
 
 class LogEvent:
-    """What happened, with fields: the message of a log record. As text: ``name field=value ...``."""
+    """An event with fields: the message of a log record. As text: ``name field=value ...``."""
 
     __slots__ = ("fields", "name")
 
@@ -41,7 +41,7 @@ class LogEvent:
 
 
 class JsonLines:
-    """Many like events at once, each a line of JSON already: the message of one log record."""
+    """Many similar events, each already a line of JSON: the message of one log record."""
 
     __slots__ = ("lines",)
 
@@ -53,7 +53,7 @@ class JsonLines:
 
 
 class LogWriter:
-    """A stream of text that never blocks: a thread writes the lines in their order."""
+    """A stream of text that never blocks: a thread writes the lines in order."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
@@ -65,7 +65,7 @@ class LogWriter:
         self._thread.start()
 
     def write(self, lines: str) -> None:
-        """Add lines; they are dropped if too many bytes wait."""
+        """Queue lines; they are dropped if too many bytes are queued."""
         data = lines.encode()
         with self._lock:
             fits = self._waiting + len(data) <= _MAX_WAITING_BYTES
@@ -77,11 +77,11 @@ class LogWriter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was added is written, or dropped."""
+        """Whether everything that was queued is written, or dropped."""
         return not self._waiting
 
     def close(self) -> None:
-        """Write what waits, and end the thread."""
+        """Write the queued lines, and end the thread."""
         self._queue.put(None)
         self._thread.join(timeout=5)
 
@@ -105,20 +105,20 @@ class LogWriter:
 
 
 class JsonFormatter(logging.Formatter):
-    """Makes a record a line of JSON."""
+    """Formats a record as a line of JSON."""
 
     def __init__(self, now: Callable[[], str]) -> None:
         super().__init__()
         self._now = now
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, or the lines that the record consists of."""
+        """Return the line, or the lines of a ``JsonLines`` record."""
         if isinstance(record.msg, JsonLines):
             return str(record.msg)
         head = {"ts": self._now(), "level": _NAMES.get(record.levelno, record.levelname.lower())}
         if isinstance(record.msg, LogEvent):
             return json.dumps({**head, **record.msg.fields, "event": record.msg.name}, default=repr)
-        # Of a library that logs text.
+        # The record is of a library that logs text.
         fields = {"logger": record.name, "event": record.getMessage()}
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
@@ -140,7 +140,7 @@ def json_lines(
     level: str,
     now: Callable[[], str] = lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
 ) -> Iterator[JsonHandler]:
-    """Write what VEEN logs in the meantime, from a level on, as JSON lines, and nowhere else."""
+    """In the block, write VEEN's log records of at least a level as JSON lines, and nowhere else."""
     handler = JsonHandler(sink, level, now)
     _ROOT.addHandler(handler)
     _adapt()
@@ -153,9 +153,10 @@ def json_lines(
 
 
 def log_lines(logger: logging.Logger, lines: Sequence[str]) -> None:
-    """Log lines of JSON at level info, of which there are many.
+    """Log many lines of JSON at level info.
 
-    A record costs several times what a line does, so it is made only if others than ``json_lines`` listen.
+    A record costs several times as much as a line, so it is created only for handlers that are not of
+    ``json_lines``.
     """
     handlers = _listeners(logger)
     ours = [handler for handler in handlers if isinstance(handler, JsonHandler) and not handler.filters]
@@ -169,7 +170,7 @@ def log_lines(logger: logging.Logger, lines: Sequence[str]) -> None:
 
 
 def _listeners(logger: logging.Logger) -> list[logging.Handler]:
-    """Return the handlers that a record of a logger comes to."""
+    """Return the handlers that receive the records of a logger."""
     handlers: list[logging.Handler] = []
     at: logging.Logger | None = logger
     while at is not None:
@@ -183,7 +184,7 @@ def _handlers() -> list[JsonHandler]:
 
 
 def _adapt() -> None:
-    """Let through what these handlers write."""
+    """Set level and propagation of the root logger by the handlers it has."""
     handlers = _handlers()
     _ROOT.setLevel(min((handler.level for handler in handlers), default=logging.NOTSET))
     _ROOT.propagate = not handlers

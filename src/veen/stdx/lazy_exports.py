@@ -20,7 +20,7 @@ def lazy_exports(
 
     Args:
         package: ``__name__`` of the package.
-        modules: The names that each module defines; modules are given relative to the root.
+        modules: The names that each module defines; modules are relative to ``root``.
         submodules: Modules of the package that are loaded as attributes.
         root: The package that holds the modules. Default: the package itself.
     """

@@ -8,4 +8,4 @@ def is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return False  # a name, which may mean anything
+        return False  # a name may resolve to any address

@@ -41,7 +41,7 @@ class SingleFlightCache(Generic[K, V]):
     def __init__(self, max_items: int) -> None:
         self._values: LruCache[K, V] = LruCache(max_items)
         self._lock = threading.Lock()
-        # What some thread is computing now.
+        # Values that a thread is computing now.
         self._pending: dict[K, Future[V]] = {}
 
     def put(self, key: K, value: V) -> None:
@@ -51,8 +51,7 @@ class SingleFlightCache(Generic[K, V]):
     def get(self, key: K, compute: Callable[[], V]) -> V:
         """Return a value, computed if it is not cached.
 
-        Threads that ask while it is computed wait, and get the same value or the same error. Errors are not
-        cached, nor is None.
+        Concurrent callers wait, and get the same value or the same error. Errors and None are not cached.
         """
         with self._lock:
             value = self._values.get(key)
