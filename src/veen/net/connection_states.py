@@ -1,4 +1,4 @@
-"""The states of a connection: what is being received, and what is being sent; and every step between them.
+"""The states of a connection, of receiving and of sending, and every step between them.
 
 Receiving                                      Sending
 
@@ -11,8 +11,8 @@ IDLE --BYTES--> STARTED                        READY <--HANDLE, ANSWERED--> ANSW
                 +--COMPLETE--> IDLE----+       LOSE leads from anywhere to LOST
                 +--LAST----> CLOSED----+
 
-CLOSE leads from anywhere to CLOSED; UPGRADE from BODY to STARTED: the head is read again without the wish.
-A step that is not in its table is a fault of ours, never of a peer: it raises KeyError.
+CLOSE leads from anywhere to CLOSED; UPGRADE from BODY to STARTED: the head is parsed again without it.
+A step that is not in its table is a bug, never the fault of a peer: it raises KeyError.
 """
 
 from collections.abc import Mapping
@@ -21,19 +21,19 @@ from typing import Final
 
 
 class Receiving(StrEnum):
-    """What has come of the next request."""
+    """What has arrived of the next request."""
 
-    #: Nothing.
+    # Nothing.
     IDLE = auto()
-    #: Bytes, but no request line yet.
+    # Bytes, but no request line yet.
     STARTED = auto()
-    #: A part of its head, which the parser does not show before it is whole.
+    # A part of its head, which the parser reports only when it is complete.
     HEAD = auto()
-    #: Its head.
+    # Its head.
     BODY = auto()
-    #: Its head, and the line before a chunk; behind the last chunk there may be trailers.
+    # Its head and a chunk header; trailers may follow the last chunk.
     CHUNK = auto()
-    #: No more requests are accepted, and what comes is ignored.
+    # No more requests are accepted; further input is ignored.
     CLOSED = auto()
 
 
@@ -46,24 +46,24 @@ class Received(StrEnum):
     CHUNK = auto()
     DATA = auto()
     COMPLETE = auto()
-    #: As COMPLETE, of a request that asks to close the connection.
+    # As COMPLETE, of a request that asks to close the connection.
     LAST = auto()
     UPGRADE = auto()
     CLOSE = auto()
 
 
 class Sending(StrEnum):
-    """What becomes of answers."""
+    """Whether a request is being handled, and whether the client reads responses."""
 
-    #: The next request can be handled.
+    # The next request can be handled.
     READY = auto()
-    #: A request is being handled.
+    # A request is being handled.
     ANSWERING = auto()
-    #: The client does not read its answers.
+    # The client does not read its responses.
     STALLED = auto()
-    #: Both.
+    # Both.
     ANSWERING_STALLED = auto()
-    #: There is no connection any more.
+    # The connection is lost.
     LOST = auto()
 
 
@@ -77,7 +77,7 @@ class Sent(StrEnum):
     LOSE = auto()
 
 
-#: By step and state, the next state.
+# The next state, by step and state.
 RECEIVING: Final[Mapping[Received, Mapping[Receiving, Receiving]]] = {
     Received.BYTES: {Receiving.IDLE: Receiving.STARTED},
     Received.BEGIN: {Receiving.IDLE: Receiving.HEAD, Receiving.STARTED: Receiving.HEAD},

@@ -1,10 +1,10 @@
-"""Whom a request is for, and whether a web page has sent it: no page reads or acts here (C-196).
+"""Checks of Host, Origin and Sec-Fetch-Site, so that web pages cannot read or change anything (C-196).
 
-A browser sends what any page wants to any address, also to this machine. It says so: in Origin, and in
-Sec-Fetch-Site. And it lets a page read what comes from the page's own name; the owner of a name can have it
-lead to an address of ours (rebinding). So requests are taken under our own names only.
+A browser lets any page send requests to any address, also to this machine; it reports that in Origin and in
+Sec-Fetch-Site. It lets a page read responses from the page's own name, which the owner of the name can make
+resolve to one of our addresses (DNS rebinding). So requests are accepted only under our own names.
 
-``machine_names`` asks the machine for its own names; ``served_names`` adds those an operator gave.
+``machine_names`` returns the names of the machine; ``served_names`` those of the operator, or else these.
 """
 
 import re
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from veen.core.errors import Code, Detail, ProtocolError, bad_request
 from veen.net.errors import StartError
 
-#: Letters, digits and dashes as in DNS, and underscores, which names of containers have.
+# Letters, digits and dashes as in DNS, and underscores, as in names of containers.
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME: Final = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}\.?")
 _AUTHORITY: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]{1,254})(?::([0-9]{0,5}))?")
@@ -26,24 +26,24 @@ _ORIGIN: Final = re.compile(r"(https?)://([^/?#@]+)")
 _TARGET: Final = re.compile(r"https?://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 _PORTS: Final = {"http": 80, "https": 443}
 _LOCALHOST: Final = "localhost"
-#: What browsers say of requests that no other site has caused: by hand, or by a page of the server's own.
+# Sec-Fetch-Site of requests that no other site has caused: the user did, or a page of the server.
 _OWN_SITES: Final = frozenset({"none", "same-origin"})
 _MAX_SHOWN: Final = 80
 
 
 class Authority(NamedTuple):
-    """A name or an address, as it was written but in small letters, and a port if there is one."""
+    """A name or an address, in lower case, and a port, if there is one."""
 
     name: str
     port: int | None
 
     @property
     def is_literal(self) -> bool:
-        """Whether it is an address: there is nothing to resolve, and so nothing to rebind."""
+        """Whether it is an address: nothing is resolved, so nothing can be rebound."""
         return self.name.startswith("[") or _is_ipv4(self.name)
 
     def origin(self, scheme: str) -> str:
-        """Return the origin of what is served there."""
+        """Return the origin of a server at this authority."""
         port = "" if self.port in {None, _PORTS[scheme]} else f":{self.port}"
         return f"{scheme}://{self.name}{port}"
 
@@ -57,11 +57,11 @@ def _is_ipv4(text: str) -> bool:
 
 
 def parse_authority(text: str) -> Authority | None:
-    """Read HOST or HOST:PORT; None if it is neither."""
-    found = _AUTHORITY.fullmatch(text.lower()) if text.isascii() else None
-    if found is None:
+    """Parse HOST or HOST:PORT; None if it is neither."""
+    match = _AUTHORITY.fullmatch(text.lower()) if text.isascii() else None
+    if match is None:
         return None
-    name, port = found[1], int(found[2]) if found[2] else None
+    name, port = match[1], int(match[2]) if match[2] else None
     if port is not None and port > 65535:
         return None
     if name.startswith("["):
@@ -75,38 +75,38 @@ def parse_authority(text: str) -> Authority | None:
 
 
 def normal_name(name: str) -> str:
-    """Return a name as names are compared: a dot at its end says only that it is the whole name."""
+    """Return a name in the form for comparison: in lower case, without the dot of an absolute name."""
     return name.lower().removesuffix(".")
 
 
 def parse_host(text: str) -> str | None:
-    """Read a name that a server can be called by; None if it is none."""
-    found = parse_authority(text)
-    return None if found is None or ":" in text.rpartition("]")[2] else normal_name(found.name)
+    """Parse a name or an address without a port; None if it is neither."""
+    authority = parse_authority(text)
+    return None if authority is None or ":" in text.rpartition("]")[2] else normal_name(authority.name)
 
 
 def parse_origin(text: str) -> str | None:
-    """Read SCHEME://HOST or SCHEME://HOST:PORT, in its normal form; None if it is neither, as ``null`` is."""
-    found = _ORIGIN.fullmatch(text.lower()) if text.isascii() else None
-    authority = None if found is None else parse_authority(found[2])
-    return None if found is None or authority is None else authority.origin(found[1])
+    """Parse SCHEME://HOST or SCHEME://HOST:PORT to its normal form; None if it is neither, as ``null``."""
+    match = _ORIGIN.fullmatch(text.lower()) if text.isascii() else None
+    authority = None if match is None else parse_authority(match[2])
+    return None if match is None or authority is None else authority.origin(match[1])
 
 
 def split_target(target: str) -> tuple[str | None, str]:
-    """Return the authority of a target that is a whole URL, as it is to a proxy, and the path of any."""
-    found = None if target.startswith("/") else _TARGET.fullmatch(target)
-    if found is None:
+    """Return the authority of a target, None unless it is an absolute URL (as to a proxy), and the path."""
+    match = None if target.startswith("/") else _TARGET.fullmatch(target)
+    if match is None:
         return None, target
-    return found[1], found[2] if found[2].startswith("/") else f"/{found[2]}"
+    return match[1], match[2] if match[2].startswith("/") else f"/{match[2]}"
 
 
 class Head(NamedTuple):
-    """What the head of a request says of where it is going and where it comes from."""
+    """What the head of a request says about its destination and its origin."""
 
     headers: Mapping[str, str]
-    #: Headers that are there more than once.
+    # Headers that occur more than once.
     repeated: Collection[str]
-    #: The authority of its target, if that is a whole URL.
+    # The authority of its target, if that is an absolute URL.
     authority: str | None
     version: str
     secure: bool
@@ -114,19 +114,19 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What a server is called, and which pages may ask it."""
+    """The names of a server, and the pages that may send it requests."""
 
-    #: As ``parse_host`` returns them. Addresses and localhost need not be named.
+    # As ``parse_host`` returns them. Addresses and localhost need not be listed.
     hosts: frozenset[str]
-    #: As ``parse_origin`` returns them. Pages of the server itself need not be named.
+    # As ``parse_origin`` returns them. Pages of the server itself need not be listed.
     origins: frozenset[str] = frozenset()
-    #: What an operator does who wants a name to be one of these.
+    # What an operator must do to add a name.
     advice: str
 
     def check(self, head: Head) -> None:
-        """Reject what is not for us, or is sent by a page of another site; the first failing check wins."""
+        """Reject requests for other hosts, or from pages of other sites; the first failing check decides."""
         own = self._require_host(head)
-        if head.authority is not None:  # RFC 9112 3.2.2: it counts in place of Host. Here both must be ours
+        if head.authority is not None:  # RFC 9112 3.2.2: it overrides Host. Here both must be ours
             own = self._require_ours(head.authority, "the host of the target")
         self._require_origin(head, own)
 
@@ -136,35 +136,35 @@ class Names:
             raise bad_request("host", "a request must have one Host header, not several")
         if host is not None:
             return self._require_ours(host, "Host")
-        if head.version != "1.0":  # which knows of none
+        if head.version != "1.0":  # which has no Host
             raise bad_request("host", "a request must have a Host header")
         return None
 
     def _require_ours(self, text: str, what: str) -> Authority:
-        found = parse_authority(text)
-        if found is None:
+        authority = parse_authority(text)
+        if authority is None:
             raise bad_request("host", f"{what} must be a name or an address, not {text[:_MAX_SHOWN]!r}")
-        name = normal_name(found.name)
-        if not found.is_literal and name != _LOCALHOST and name not in self.hosts:
+        name = normal_name(authority.name)
+        if not authority.is_literal and name != _LOCALHOST and name not in self.hosts:
             raise _forbidden("host", f"{name} is not one of the names that are served here: {self.advice}")
-        return found
+        return authority
 
     def _require_origin(self, head: Head, own: Authority | None) -> None:
-        """Refuse what a page has sent, unless it is one of ours or of an origin that was named.
+        """Reject requests of pages, except of our own pages and of those of listed origins.
 
-        Of a named origin Sec-Fetch-Site says ``cross-site`` or ``same-site``, and truly so: the operator's
-        word counts, and what it says is looked at only of the rest. That includes requests without Origin,
-        which pages cause too: by links, images and scripts.
+        For a listed origin Sec-Fetch-Site is ``cross-site`` or ``same-site``, which is correct, so only the
+        other requests are checked for it. These include requests without Origin, which pages cause too: by
+        links, images and scripts.
         """
         if not {"origin", "sec-fetch-site"}.isdisjoint(head.repeated):
             raise _forbidden("origin", "Origin and Sec-Fetch-Site must not be repeated")
-        given = head.headers.get("origin")
-        if given is not None:
-            origin = parse_origin(given)
+        header = head.headers.get("origin")
+        if header is not None:
+            origin = parse_origin(header)
             if origin is not None and origin in self.origins:
                 return
             if origin is None or own is None or origin != own.origin("https" if head.secure else "http"):
-                raise _forbidden("origin", f"pages of {given[:_MAX_SHOWN]!r} may not send requests here")
+                raise _forbidden("origin", f"pages of {header[:_MAX_SHOWN]!r} may not send requests here")
         if head.headers.get("sec-fetch-site", "none") not in _OWN_SITES:
             raise _forbidden("origin", "pages of other sites may not send requests here")
 
@@ -173,28 +173,28 @@ def _forbidden(field: str, message: str) -> ProtocolError:
     return ProtocolError(Detail.VALUE, message, code=Code.FORBIDDEN, field=field)
 
 
-#: How long a name server may take. Who needs the full name and does not get it in time lists it.
+# How long a name server may take. If it is too slow, an operator can list the full name.
 _WAIT_SEC: Final = 1.0
 
 
 def machine_names() -> frozenset[str]:
-    """Return the host name of this machine, and its full name if that can be found out."""
-    found = [socket.gethostname()]
-    asking = Thread(target=lambda: found.append(socket.getfqdn()), name="veen-full-name", daemon=True)
-    asking.start()
-    asking.join(_WAIT_SEC)
-    names = (parse_host(name) for name in list(found))
-    return frozenset(name for name in names if name is not None)
+    """Return the host name of this machine, and its full name, if it can be resolved in time."""
+    names = [socket.gethostname()]
+    lookup = Thread(target=lambda: names.append(socket.getfqdn()), name="veen-full-name", daemon=True)
+    lookup.start()
+    lookup.join(_WAIT_SEC)
+    hosts = (parse_host(name) for name in list(names))
+    return frozenset(host for host in hosts if host is not None)
 
 
 def served_names(hosts: Collection[str]) -> Names:
-    """Return the names that were given, or else those of the machine."""
-    found = set()
+    """Return the listed names, or else those of the machine."""
+    names = set()
     for host in hosts:
         name = parse_host(host)
         if name is None:
             raise StartError(f"--host must be a name without a port, for example logs.example, not {host!r}")
-        found.add(name)
+        names.add(name)
     return Names(
-        hosts=frozenset(found) or machine_names(), advice="start the service with --host NAME to add it"
+        hosts=frozenset(names) or machine_names(), advice="start the service with --host NAME to add it"
     )

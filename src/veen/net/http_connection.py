@@ -1,11 +1,11 @@
-"""One connection: bytes in, requests out, answers back in order. Slow and greedy peers are cut off.
+"""One connection: bytes in, requests out, responses back in order. Slow and greedy peers are disconnected.
 
 A connection has at most one deadline at a time: for a request's headers, for its body, for being idle, or
-for reading its answer. A sweep, not a timer each, ends those that have passed.
+for reading its response. One sweep, instead of a timer each, ends connections after their deadline.
 
-Where it is, two states say, of receiving and of sending: see connection_states. The server is our own, on
-httptools: it cuts off slow and greedy clients at every step, and answers a submit without a task of its own
-(docs/adr/0008).
+Its state is that of receiving and that of sending: see connection_states. The server is VEEN's own, on
+httptools: it disconnects slow and greedy clients at every step, and responds to a submit without a task for
+each (docs/adr/0008).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from veen.net.host_names import Head, Names, split_target
 from veen.net.http_application import Application, Bounds
 from veen.net.http_message import Request, Response
 
-# Names of members are looked up slowly, and this is what each request runs through.
+# Looking up members of an enum is slow, and every request does it.
 _IDLE, _, _HEAD, _, _CHUNK, _CLOSED = Receiving
 _READY, _ANSWERING = Sending.READY, Sending.ANSWERING
 _ON_BYTES, _ON_BEGIN, _ON_HEADERS, _ON_CHUNK, _ON_DATA, _ON_COMPLETE, _ON_LAST, _ON_UPGRADE, _ON_CLOSE = (
@@ -33,22 +33,22 @@ _ON_BYTES, _ON_BEGIN, _ON_HEADERS, _ON_CHUNK, _ON_DATA, _ON_COMPLETE, _ON_LAST, 
 )
 _ON_HANDLE, _ON_ANSWERED, _ON_STALL, _ON_RESUME, _ON_LOSE = (SENDING[step] for step in Sent)
 
-#: Headers that some handler reads; the rest are counted and dropped.
+# Headers that some handler reads; the rest are counted and dropped.
 _USED: Final = frozenset(
     b"accept authorization connection content-encoding content-length content-type expect host origin"
     b" sec-fetch-site transfer-encoding veen-pow".split()
 )
 _MAX_HEADERS: Final = 100
-#: Requests of one connection that may wait for the one before: pipelining, within reason.
+# Queued requests of one connection: pipelining, within bounds.
 _MAX_WAITING: Final = 16
-#: Requests of one connection that are handled before those of others.
+# Requests of one connection that are handled in a turn, before those of others.
 _PER_TURN: Final = 4
-#: Bytes that are parsed at once: how many requests there can be in them is what a flood costs.
+# Bytes that are parsed at once: the requests that fit in them bound the cost of a flood.
 _SLICE: Final = 16 << 10
-#: Connections beyond the bound that get an answer; more are aborted.
+# Connections beyond the bound that get a response; more are aborted.
 _MAX_REJECTED: Final = 64
 _MEGABYTE: Final = 1 << 20
-#: How long a client whose request was rejected may go on sending before the connection is aborted.
+# How long a client whose request was rejected may continue to send before the connection is aborted.
 _LINGER_SEC: Final = 2.0
 _NONE: Final[frozenset[str]] = frozenset()
 _NEVER: Final = float("inf")
@@ -85,36 +85,36 @@ class Connection(asyncio.Protocol):
         self._clock = clock
         self._open = open_connections
         self._memory = memory
-        #: Bytes of answers that the client does not read.
+        # Bytes of responses that the client has not read.
         self._unsent_bytes = 0
         self._names = names
-        #: A Host that was looked at and is ours: most requests of a connection have the same.
+        # A Host that was checked and is ours: most requests of a connection have the same.
         self._known_host: str | None = None
         self._secure = False
         self._local = local
-        #: The certificate that the client has shown, in DER; it was verified.
+        # The verified certificate of the client, in DER.
         self._certificate: bytes | None = None
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._receiving = _IDLE
         self._sending = _READY
         self._waiting: deque[Request] = deque()
-        #: The request that is being answered.
+        # The request that is being answered.
         self._current: Request | None = None
-        #: Bytes that came and were not parsed: reading pauses while there are any.
+        # Received bytes that are not parsed yet: reading is paused while there are any.
         self._unread = b""
-        #: Whether the transport was asked to read no more for now.
+        # Whether reading is paused.
         self._paused = False
-        #: Whether the client has closed its side.
+        # Whether the client has closed its side.
         self._at_eof = False
         self._turns_left = _PER_TURN
-        #: The next turn, when the other connections have had theirs.
+        # The next turn, scheduled after those of the other connections.
         self._turn: asyncio.Handle | None = None
-        #: Whether waiting requests are being handled, further up the stack.
+        # Whether waiting requests are being handled, further up the stack.
         self._handling_waiting = False
-        #: The answer to a request that a callback of the parser has rejected, the last on this connection.
-        self._last_answer: Response | None = None
-        #: Whether a head, or a chunk, has begun among the bytes that are being parsed.
+        # The response to a request that a callback of the parser has rejected: the last of this connection.
+        self._last_response: Response | None = None
+        # Whether a head or a chunk has begun in the bytes that are being parsed.
         self._section_began = False
         self.deadline = _NEVER
         self._reset()
@@ -125,27 +125,27 @@ class Connection(asyncio.Protocol):
         self._repeated: frozenset[str] = _NONE
         self._count = self._head_bytes = 0
         self._body: list[bytes] = []
-        self._size = 0  # of what is counted in memory
+        self._size = 0  # of the body, as counted in memory
         self._max_body = 0
-        #: Bytes of a head, or of trailers, that the parser gathers and has not shown yet.
+        # Bytes of a head, or of trailers, that the parser has buffered and not reported yet.
         self._unparsed = 0
 
     # --- the transport --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's have no common base
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have no common base
         self._open.add(self)
         secured = transport.get_extra_info("ssl_object")
         self._secure = secured is not None
         self._certificate = None if secured is None else secured.getpeercert(binary_form=True)
         self.deadline = self._clock() + self._bounds.header_sec
         if self._full and len(self._open) > _MAX_REJECTED + self._bounds.max_connections:
-            self._transport.abort()  # there is not even room for an answer
+            self._transport.abort()  # no room even for a response
         elif self._full:
             self._reject(self._app.reject(unavailable("too many connections; retry later")))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why makes no difference
-        """End; answers that come later are dropped."""
+        """Release everything; later responses are dropped."""
         self._open.discard(self)
         self._transport = None
         self._receiving = _ON_CLOSE[self._receiving]
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         self._hurry()
 
     def _drop_body(self) -> None:
-        """Drop what has come of a request that will not be handled."""
+        """Drop the partial body of a request that will not be handled."""
         self._memory.give(self._size)
         self._body, self._size = [], 0
 
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
             self._schedule()
 
     def _feed(self) -> None:
-        """Parse what was left, as far as requests may wait."""
+        """Parse the unread bytes, as long as requests may be queued."""
         while self._unread and len(self._waiting) < _MAX_WAITING and self._receiving is not _CLOSED:
             piece, self._unread = self._unread[:_SLICE], self._unread[_SLICE:]
             self._parse(piece)
@@ -221,9 +221,9 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError:
-            if self._last_answer is None:
+            if self._last_response is None:
                 raise
-            self._reject(self._last_answer, head_only=self._method == "HEAD")
+            self._reject(self._last_response, head_only=self._method == "HEAD")
         except httptools.HttpParserError:
             self._reject(self._app.reject(_bad_request("the request is not valid HTTP/1.1")))
         else:
@@ -231,13 +231,13 @@ class Connection(asyncio.Protocol):
                 self._bound_header(len(data))
 
     def _bound_header(self, size: int) -> None:
-        """Reject a header without end: the parser shows none before it is whole, and holds it meanwhile."""
+        """Reject an endless header: the parser buffers a header, and reports it only when it is complete."""
         self._unparsed += size
         if self._unparsed > self._bounds.max_header_bytes:
             self._reject(self._app.reject(self._too_long()))
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Stay with HTTP/1.1, as a server may. The parser would not: it gets the request without the wish."""
+        """Stay with HTTP/1.1, as a server may. The parser would not: it gets the head without the upgrade."""
         if self._method == "CONNECT":
             self._reject(self._app.reject(_bad_request("CONNECT is rejected: this server is not a proxy")))
             return
@@ -249,7 +249,7 @@ class Connection(asyncio.Protocol):
         self._parse(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + rest)
 
     def eof_received(self) -> bool:
-        """Answer what was asked, then close; a request cut in the middle is dropped."""
+        """Respond to pending requests, then close; an incomplete request is dropped."""
         self._at_eof = True
         if self._current is not None or self._waiting:
             if not self._unread:
@@ -263,7 +263,7 @@ class Connection(asyncio.Protocol):
             self._current.hurry()
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: it has some time to."""
+        """The client does not read its responses: set a deadline."""
         self._sending = _ON_STALL[self._sending]
         if self._transport is not None:
             self._unsent_bytes = self._transport.get_write_buffer_size()
@@ -280,8 +280,8 @@ class Connection(asyncio.Protocol):
     # --- the parser -----------------------------------------------------------------------------------------
 
     def _stop(self, response: Response) -> NoReturn:
-        """Leave the parser, which raises an error of its own in place of ours."""
-        self._last_answer = response
+        """Leave the parser, which raises its own error in place of ours."""
+        self._last_response = response
         raise _Rejected
 
     def on_message_begin(self) -> None:
@@ -290,7 +290,7 @@ class Connection(asyncio.Protocol):
         self._section_began = True
 
     def on_chunk_header(self) -> None:
-        """A chunk begins; behind the last one there may be trailers."""
+        """A chunk begins; trailers may follow the last one."""
         self._receiving = _ON_CHUNK[self._receiving]
         self._section_began = True
 
@@ -306,7 +306,7 @@ class Connection(asyncio.Protocol):
         if self._count > _MAX_HEADERS:
             self._stop(self._app.reject(_bad_request(f"the request has more than {_MAX_HEADERS} headers")))
         name = name.lower()
-        if name in _USED and self._receiving is _HEAD:  # a trailer does not change what was looked at
+        if name in _USED and self._receiving is _HEAD:  # a trailer must not change what was checked
             used = name.decode("latin-1")
             if used in self._headers:
                 self._repeated |= {used}
@@ -321,7 +321,7 @@ class Connection(asyncio.Protocol):
         return _bad_request(f"request line and headers exceed {self._bounds.max_header_bytes} bytes")
 
     def on_headers_complete(self) -> None:
-        """Decide whether the request is for us, and how much body it may have, before any of that is read."""
+        """Check that the request is for us, and bound its body, before any of the body is read."""
         self._receiving = _ON_HEADERS[self._receiving]
         self._unparsed = 0
         self._method = self._parser.get_method().decode("latin-1")
@@ -341,11 +341,11 @@ class Connection(asyncio.Protocol):
         announced = self._headers.get("content-length", "0")
         try:
             return int(announced) if announced.isdecimal() else 0
-        except ValueError:  # thousands of zeros in front, which the parser accepts
+        except ValueError:  # thousands of leading zeros, which the parser accepts
             self._stop(self._app.reject(_bad_request("Content-Length has too many digits")))
 
     def _check_address(self, authority: str | None) -> None:
-        """Reject what is for another server, or was sent by a page of another site (C-196)."""
+        """Reject a request for another server, or from a page of another site (C-196)."""
         headers, host = self._headers, self._headers.get("host")
         is_known = host is not None and host == self._known_host and authority is None and not self._repeated
         if is_known and "origin" not in headers and "sec-fetch-site" not in headers:
@@ -378,14 +378,14 @@ class Connection(asyncio.Protocol):
         self._body.append(data)
 
     def on_message_complete(self) -> None:
-        """Hand the request on, or let it wait for the one before."""
+        """Handle the request, or queue it."""
         if self._parser.should_upgrade():
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         step = _ON_COMPLETE if self._parser.should_keep_alive() else _ON_LAST
         self._receiving = step[self._receiving]
         request = self._request(body)
-        self._body, self._size = [], 0  # it is the request's now
+        self._body, self._size = [], 0  # owned by the request now
         if self._sending is not _READY or self._waiting or not self._turns_left:
             self._waiting.append(request)
             if len(self._waiting) >= _MAX_WAITING:
@@ -396,7 +396,7 @@ class Connection(asyncio.Protocol):
     # --- requests and answers -------------------------------------------------------------------------------
 
     def _request(self, body: bytes) -> Request:
-        # HEAD is GET without the body of its answer.
+        # HEAD is GET without the body of the response.
         method = "GET" if self._method == "HEAD" else self._method
         request = Request(method, self._path, self._headers, body, self._respond, local=self._local)
         request.head_only = self._method == "HEAD"
@@ -407,7 +407,7 @@ class Connection(asyncio.Protocol):
         self._sending = _ON_HANDLE[self._sending]
         self._turns_left -= 1
         self._current = request
-        self.deadline = _NEVER  # from now on the server uses the time
+        self.deadline = _NEVER  # the server is not bound by it
         self._app.handle(request)
 
     def _respond(self, response: Response) -> None:
@@ -428,9 +428,9 @@ class Connection(asyncio.Protocol):
             transport.close()
 
     def _handle_waiting(self) -> None:
-        """Handle requests that wait, unless the client does not read its answers: they would pile up here."""
+        """Handle queued requests, unless the client does not read its responses: these would pile up here."""
         if self._handling_waiting:
-            return  # answered at once, by the loop below
+            return  # a handler has responded at once; the loop below continues
         self._handling_waiting = True
         while self._waiting and self._sending is _READY and self._turns_left > 0:
             self._handle(self._waiting.popleft())
@@ -441,7 +441,7 @@ class Connection(asyncio.Protocol):
             self._schedule()
 
     def _allow(self, seconds: float) -> None:
-        """Give the client time to send; while it waits for us, its time does not pass."""
+        """Set the client's deadline to send; it has none while it waits for us."""
         if self._sending is _READY:
             self.deadline = self._clock() + seconds
 
@@ -455,20 +455,20 @@ class Connection(asyncio.Protocol):
             self.deadline = self._clock() + self._bounds.body_sec
 
     def _reject(self, response: Response, *, head_only: bool = False) -> None:
-        """Answer once more, behind what is being answered, and close."""
+        """Close, with this response unless others are pending."""
         if self._receiving is _CLOSED:
-            return  # what came behind the last request
+            return  # input after the last request
         self._receiving = _ON_CLOSE[self._receiving]
         self._drop_body()
         if self._transport is None:
             return
         if self._current is not None or self._waiting:
-            return  # the answers on their way are the last ones
+            return  # the pending responses are the last ones
         self._transport.write(response.encode(keep_alive=False, head_only=head_only))
         self._linger(self._transport)
 
     def _linger(self, transport: asyncio.Transport) -> None:
-        """Close our side, and let the client's bytes run out: closing at once would destroy the answer."""
+        """Close our side, and read what the client still sends: closing at once would lose the response."""
         if transport.can_write_eof():
             transport.write_eof()
             self.deadline = self._clock() + _LINGER_SEC
@@ -476,7 +476,7 @@ class Connection(asyncio.Protocol):
             transport.close()
 
     def expire(self) -> None:
-        """Cut off a client whose time is over."""
+        """Disconnect a client whose deadline has passed."""
         if self._transport is None:
             return
         is_late = self._sending is _READY and self._receiving not in (_IDLE, _CLOSED)
@@ -493,7 +493,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def shut(self) -> None:
-        """Close as soon as what was asked has been answered: the server is stopping."""
+        """Close after the pending responses: the server is stopping."""
         self._receiving = _ON_CLOSE[self._receiving]
         if self._current is None and not self._waiting and self._transport is not None:
             self._transport.close()

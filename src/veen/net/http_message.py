@@ -15,17 +15,17 @@ CBOR_SEQ: Final = "application/cbor-seq"
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
-#: What can be fetched again and never changes; only the newest state does.
+# For responses that never change.
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 
-#: How most answers begin.
+# The head of most responses.
 _USUAL: Final = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\ncontent-type: application/cbor\r\n\r\n"
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer; ``close`` ends the connection behind it."""
+    """An HTTP response."""
 
     status: int
     body: bytes = b""
@@ -33,7 +33,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self, *, keep_alive: bool, head_only: bool = False) -> bytes:
-        """Return the answer as it goes over the wire; only its head, if that was asked for."""
+        """Return the bytes of the response; with ``head_only``, without its body."""
         usual = keep_alive and not head_only and not self.headers
         if usual and self.status == 200 and self.content_type is CBOR:
             return _USUAL % len(self.body) + self.body
@@ -49,7 +49,7 @@ class Response:
 
 
 class Request:
-    """A request whose body has arrived. ``respond`` is called once, on the loop."""
+    """A request with its whole body. ``respond`` is called once, on the loop."""
 
     __slots__ = (
         "body",
@@ -81,40 +81,40 @@ class Request:
         self.path, _, self.query_string = target.partition("?")
         self.headers = headers
         self.body = body
-        #: The type of the body, without parameters; CBOR if it is not stated (C-75).
+        # The type of the body, without parameters; CBOR if it is not stated (C-75).
         self.content_type = headers.get("content-type", CBOR).partition(";")[0].strip().lower()
         self.respond = respond
-        #: Whether it came through the operator's socket in the data directory.
+        # Whether it arrived through the operator's socket in the data directory.
         self.local = local
         self.head_only = False
-        #: What the client has shown of itself in TLS, verified; in DER.
+        # The verified TLS certificate of the client, in DER.
         self.certificate: bytes | None = None
-        #: Who has sent it, as the guard of the router found out.
+        # The caller, as the guard of the router has identified it.
         self.caller: object = None
-        #: Called when the client has closed its side: it will hardly wait for long.
+        # Called when the client has closed its side: it will not wait for long.
         self.hurry: Callable[[], None] | None = None
-        #: The last part of a path that has a variable one.
+        # The last segment of a path, where it is variable.
         self.last = ""
 
     def wait(self, hurry: Callable[[], None]) -> None:
-        """Note that the answer waits for something; ``hurry`` answers at once."""
+        """Note that the response is delayed; ``hurry`` sends it at once."""
         self.hurry = hurry
 
     @property
     def query(self) -> dict[str, str]:
-        """The parameters of the URL; of one given twice, the last."""
+        """The parameters of the URL; the last value of a repeated one."""
         return dict(parse_qsl(self.query_string, keep_blank_values=True))
 
     def accepts(self, content_type: str) -> bool:
-        """Tell whether the client asks for this type by name."""
+        """Report whether the client asks for this type by name."""
         return content_type in self.headers.get("accept", "").lower()
 
 
 def status_of(error: ErrorEnvelope) -> int:
-    """Return the status of an error: it follows from the code alone (C-61).
+    """Return the HTTP status of an error, which follows from the code alone (C-61).
 
-    With one exception: a request under a name that is not ours is sent to the wrong server (C-196), which a
-    client, or a proxy that keeps connections for several names, must not take for a refusal of that name.
+    With one exception: a request under a name that is not ours was sent to the wrong server (C-196). A
+    client, or a proxy that shares connections between names, must not mistake it for that name's response.
     """
     if error.code == Code.FORBIDDEN and error.field("field") == "host":
         return HTTPStatus.MISDIRECTED_REQUEST.value
@@ -122,7 +122,7 @@ def status_of(error: ErrorEnvelope) -> int:
 
 
 def error_response(error: ErrorEnvelope, *, as_json: bool) -> Response:
-    """Return an error in its one form, on every route."""
+    """Return the response to an error, the same on every route."""
     status = status_of(error)
     headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
     return Response(status, *_body(error, as_json=as_json), headers)
@@ -135,5 +135,5 @@ def _body(error: ErrorEnvelope, *, as_json: bool) -> tuple[bytes, str]:
 
 
 def encode_json(value: object) -> bytes:
-    """Return JSON as it is sent."""
+    """Return compact JSON."""
     return json.dumps(value, separators=(",", ":")).encode()

@@ -1,6 +1,6 @@
-"""A table of routes with one error boundary: whatever a handler raises becomes an answer.
+"""A table of routes with one error boundary: whatever a handler raises becomes a response.
 
-How errors are answered differs from interface to interface, and is an argument.
+Responses to errors differ from interface to interface, and are an argument.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.net.errors import MethodError, TooLargeError, UnknownPathError
 from veen.net.http_message import Request, Response
 
-#: A handler returns its answer, now or awaited; or None, and answers later by itself.
+# A handler returns its response or an awaitable of it; or None, and responds later by itself.
 Handler = Callable[[Request], Response | Awaitable[Response | None] | None]
-#: Accepts or rejects a request before its path is looked at; what it returns is the caller of the request.
+# Accepts or rejects a request before its path is looked up; returns the caller of the request.
 Guard = Callable[[Request], Awaitable[object]]
 
 
@@ -23,33 +23,33 @@ class Route:
     """One method of one path."""
 
     handler: Handler
-    #: How many bytes a body may have, by its content type; None for the router's default.
+    # The maximum size of a body, by its content type; None for the router's default.
     max_body: Callable[[str], int] | None = None
-    #: Served through the operator's socket only.
+    # Served through the operator's socket only.
     local: bool = False
-    #: Whether the router's guard, if it has one, is asked first.
+    # Whether the router's guard, if it has one, is called first.
     guarded: bool = True
 
 
 R = TypeVar("R", bound=Route)
 _R_contra = TypeVar("_R_contra", bound=Route, contravariant=True)
 
-#: Path to method to route; a path that ends in ``/`` has one more segment, which the handler gets.
+# Path to method to route; a path that ends in ``/`` has one more segment, which the handler receives.
 Routes = Mapping[str, Mapping[str, R]]
 
 
 class ErrorAnswers(Protocol[_R_contra]):
-    """How an interface answers errors."""
+    """How an interface responds to errors."""
 
     def reject(self, error: ErrorEnvelope, request: Request | None) -> Response:
-        """Return the answer to what is not a request, or is one that must not be accepted."""
+        """Return the response to invalid HTTP, or to a request that must not be accepted."""
 
     def answer(self, request: Request, error: Exception, route: _R_contra | None) -> Response:
-        """Return the answer to an error of a handler, of the guard, or of the router (``RoutingError``)."""
+        """Return the response to an error of a handler, of the guard, or of the router (``RoutingError``)."""
 
 
 class Router(Generic[R]):
-    """The application of an interface: finds the handler of a request, and answers what it raises."""
+    """The application of an interface: calls the handler of a request, and responds to what it raises."""
 
     def __init__(
         self, routes: Routes[R], errors: ErrorAnswers[R], *, max_body: int, guard: Guard | None = None
@@ -64,7 +64,6 @@ class Router(Generic[R]):
     # --- what connections call ------------------------------------------------------------------------------
 
     def max_body(self, method: str, target: str, content_type: str) -> int:
-        """Return how many bytes the body of a request may have."""
         methods, _ = self._find(target.partition("?")[0])
         route = None if methods is None else methods.get(method)
         if route is None or route.max_body is None:
@@ -72,15 +71,12 @@ class Router(Generic[R]):
         return route.max_body(content_type.partition(";")[0].strip().lower())
 
     def too_large(self, request: Request, size: int, limit: int) -> Response:
-        """Return the answer to a request with a larger body."""
         return self.answer_error(request, TooLargeError(size, limit))
 
     def reject(self, error: ErrorEnvelope, request: Request | None = None) -> Response:
-        """Return the answer to what is not a request, or is one that must not be accepted."""
         return self._errors.reject(error, request)
 
     def handle(self, request: Request) -> None:
-        """Answer a request, now or later."""
         try:
             answer = self._dispatch(request) if self._is_open(request) else self._dispatch_guarded(request)
         except Exception as error:  # noqa: BLE001 - the boundary
@@ -95,7 +91,6 @@ class Router(Generic[R]):
     # --- handlers -------------------------------------------------------------------------------------------
 
     def answer_error(self, request: Request, error: Exception) -> Response:
-        """Return the answer to any error."""
         return self._errors.answer(request, error, self._route(request))
 
     async def _respond(self, request: Request, answer: Awaitable[Response | None]) -> None:

@@ -1,4 +1,4 @@
-"""A listening server: it accepts connections, cuts off late clients, and drains before it ends."""
+"""A listening server: it accepts connections, disconnects late clients, and drains before it ends."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ _DRAIN_STEP_SEC: Final = 0.02
 
 
 class Listener:
-    """Serves one application on bound sockets, from ``accept`` over ``run`` to ``drain``.
+    """Serves one application on bound sockets: ``accept``, ``run``, ``drain``.
 
     It is created on the loop that it serves on. Its sockets are closed by the caller that bound them.
     """
@@ -38,7 +38,7 @@ class Listener:
         self._sockets = sockets
         self._names = names
         self._tls = tls
-        # What was asked for; ``accept`` lowers it to what the process can have.
+        # As configured; ``accept`` lowers the number of connections to what the process can have.
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
@@ -49,15 +49,15 @@ class Listener:
     async def accept(
         self, app: Application, budget: ByteBudget, *, local: socket.socket | None = None
     ) -> int:
-        """Begin to accept connections; return how many there may be, which descriptors may limit.
+        """Start to accept connections; return their maximum, which the limit of descriptors may lower.
 
-        ``local`` is the operator's Unix socket: its connections have no TLS, and are never too many.
+        ``local`` is the operator's Unix socket: its connections have no TLS and no maximum.
         """
         loop, tls = self._loop, self._tls
         limit = connections_within(self._bounds.max_connections)
         bounds = replace(self._bounds, max_connections=limit)
         connect = partial(self._connect, app, bounds, budget)
-        # Before it has shaken hands a client is no connection yet, and the sweep does not see it.
+        # Before its TLS handshake a client is not a connection yet, and the sweep does not see it.
         handshake_sec = None if tls is None else float(bounds.header_sec)
         for sock in self._sockets:
             server = await loop.create_server(
@@ -72,8 +72,8 @@ class Listener:
         self, app: Application, bounds: Bounds, budget: ByteBudget, *, local: bool = False
     ) -> Connection:
         full = len(self.connections) >= bounds.max_connections and not local
-        make = Connection if self._tls is None or local else PacedConnection
-        return make(
+        connection_class = Connection if self._tls is None or local else PacedConnection
+        return connection_class(
             app,
             bounds,
             self._loop.time,
@@ -85,7 +85,7 @@ class Listener:
         )
 
     def stop_on_signals(self) -> None:
-        """Stop at SIGTERM and SIGINT; at a second one end the process at once."""
+        """Stop at SIGTERM and SIGINT; a second one ends the process at once."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled)
 
@@ -99,7 +99,7 @@ class Listener:
         self._loop.call_soon_threadsafe(self._stopped.set)
 
     async def run(self, check: Callable[[], None] = lambda: None) -> None:
-        """Serve until stopped, and then accept no more connections; ``check`` is called every second."""
+        """Serve until stopped, then accept no more connections; ``check`` is called every second."""
         sweep = self._loop.create_task(self._sweep(check))
         try:
             await self._stopped.wait()
@@ -120,9 +120,9 @@ class Listener:
             connection.expire()
 
     async def drain(self, seconds: float, is_busy: Callable[[], bool] = lambda: False) -> None:
-        """Answer what was asked, for at most so many seconds, and close all connections.
+        """Respond to pending requests for at most ``seconds``, then close all connections.
 
-        ``is_busy`` reports whether something else must end as well.
+        ``is_busy`` reports whether something else must be waited for.
         """
         end = self._loop.time() + seconds
         for connection in list(self.connections):

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from veen.net.errors import StartError
 
-#: Descriptors for open files, the journal, the index, worker processes, the log and the operator's socket.
+# Descriptors for open files, the journal, the index, worker processes, the log and the operator's socket.
 RESERVED: Final = 256
 _FEWEST: Final = 16
 BACKLOG: Final = 1024
 
 
 def bind(addresses: list[str]) -> list[socket.socket]:
-    """Bind the addresses, all or none; called before anything else is touched."""
+    """Bind all addresses or none; called before anything else is changed."""
     with contextlib.ExitStack() as undo:
         sockets = [undo.enter_context(_bind_one(address)) for address in addresses]
         undo.pop_all()
@@ -57,22 +57,24 @@ def url_of(sock: socket.socket, *, secure: bool) -> str:
     return f"{'https' if secure else 'http'}://{host}:{port}"
 
 
-def connections_within(wanted: int) -> int:
+def connections_within(max_connections: int) -> int:
     """Return how many connections may be open at once, after raising the descriptor limit of the process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + RESERVED
+    needed = max_connections + RESERVED
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return wanted if soft == resource.RLIM_INFINITY else min(wanted, max(_FEWEST, soft - RESERVED))
+    if soft == resource.RLIM_INFINITY:
+        return max_connections
+    return min(max_connections, max(_FEWEST, soft - RESERVED))
 
 
 async def serve_unix(
     loop: asyncio.AbstractEventLoop, connect: Callable[[], asyncio.BaseProtocol], sock: socket.socket
 ) -> asyncio.AbstractServer:
     """Accept connections on a Unix socket; removing its path is left to the caller that bound it."""
-    # Since Python 3.13 loops look for the path of the socket, to remove it in the end. That is up to the
-    # caller: the path may have been bound through a descriptor, which may be another's by now.
+    # Since Python 3.13 loops look for the path of the socket, to remove it at the end. That is up to the
+    # caller: the path may have been bound through a descriptor, which may have been reused since.
     known = inspect.signature(loop.create_unix_server).parameters
     options: dict[str, Any] = {"cleanup_socket": False} if "cleanup_socket" in known else {}
     return await loop.create_unix_server(connect, sock=sock, **options)

@@ -1,4 +1,4 @@
-"""TLS as a server offers it: version 1.2 or newer, AEAD suites only, no compression (SH0-003)."""
+"""TLS of servers: version 1.2 or newer, AEAD suites only, no compression (SH0-003)."""
 
 import ssl
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Final
 
 from veen.net.errors import TlsError
 
-#: For TLS 1.2; all suites of TLS 1.3 are AEAD.
+# For TLS 1.2; all suites of TLS 1.3 are AEAD.
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
-    """Return the TLS context of a server; clients may present certificates of ``client_ca``."""
+    """Return the TLS context of a server; clients may present certificates issued by ``client_ca``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
