@@ -1,13 +1,11 @@
 """Interpreting a stream of a real hub: what is kept is used only where it holds, and hides nothing."""
 
-import importlib
 import os
 import resource
 import shutil
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,18 +35,6 @@ from veen.overlays.summary_tree.rows import CHUNK
 from veen.stdx.file_lock import lock
 
 OpenClient = Callable[..., Client]
-
-EVENTS = """
-from veen.overlays import SUM, KeyedOverlay
-from veen.overlays.builtin.crdt import LWW
-
-
-class Events(KeyedOverlay):
-    name, schemas, monoid = "events", (LWW,), SUM
-
-    def cell(self, event):
-        return "n", 1
-"""
 
 
 @pytest.fixture
@@ -163,42 +149,6 @@ def test_one_overlay_does_not_use_what_another_has_kept(opened: OpenClient, stre
     interpret(alice, LwwMap(), stream, bridges=frozenset({bytes(32)}))
     assert len(files(alice)) == 3
     assert interpret(alice, OrSet(), stream).counts == {"unknown": 2}
-
-
-def test_summaries_of_a_users_overlay_are_discarded_if_its_source_changed(
-    opened: OpenClient, stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice = opened("alice")
-    write(alice, stream, 1, 2)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a .pyc of the same second and size would be used
-    source = tmp_path / "counting_events.py"
-
-    def fold_with(text: str) -> FoldedState:
-        source.write_text(text)
-        monkeypatch.delitem(sys.modules, source.stem, raising=False)
-        importlib.invalidate_caches()
-        module = importlib.import_module(source.stem)
-        return alice.fold(module.Events(), stream)
-
-    assert fold_with(EVENTS)["n"] == 2
-    assert fold_with(EVENTS).notes == ()
-    changed = fold_with(EVENTS.replace('"n", 1', '"n", 7'))
-    assert changed["n"] == 14
-    assert "other code" in changed.notes[0]
-    assert len(files(alice)) == 1, "a change of the source does not leave a file behind"
-
-
-def test_summaries_of_an_overlay_without_source_are_not_cached(
-    opened: OpenClient, stream: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice = opened("alice")
-    write(alice, stream, 1, 2)
-    typed_in = types.ModuleType("typed_in")
-    monkeypatch.setitem(sys.modules, "typed_in", typed_in)
-    exec(compile(EVENTS, "<stdin>", "exec"), vars(typed_in))  # noqa: S102 - as an interactive shell does
-    assert alice.fold(typed_in.Events(), stream)["n"] == 2
-    assert files(alice) == []
 
 
 def test_a_hub_that_shows_another_log_is_found_out(tmp_path: Path, opened: OpenClient, stream: str) -> None:
