@@ -115,6 +115,10 @@ _RECORDER: Final = {
     "SDR.STREAM": "the name of a recorder stream begins with record/",
     "SDR.NOT_AN_ADMIN": "a change of streams by a key that is not an admin of the recorder",
 }
+_STATES: Final = {
+    "STATE.OVERFLOW": "a number of the state exceeds 64 bits: the state has no encoding, and so no hash",
+    "STATE.WHOLE": "the overlay has one state for the whole stream, not one for each key",
+}
 _LABELS: Final = {
     "CLS.SENSITIVITY": "a sensitivity is low, medium or high",
     "CLS.NOT_AN_ADMIN": "a label class by a key that is not an admin",
@@ -129,4 +133,5 @@ CODES: Final[Mapping[str, str]] = {
     **_OPERATIONS,
     **_RECORDER,
     **_LABELS,
+    **_STATES,
 }
