@@ -1,7 +1,7 @@
-"""Checks that an installation does what it promises, by its public interfaces alone.
+"""Checks that an installation works as documented, by its public interfaces alone.
 
-The client library, HTTP, files and the program itself are used; nothing of the hub is imported. Every suite
-is a list of steps, and whatever a run starts or writes is gone afterwards.
+Steps use the client library, HTTP, files and the program itself; nothing of the hub is imported. A suite is a
+list of steps. A run ends every process that it starts, and removes every file that it writes.
 """
 
 from veen.selftest.runner import SUITES, Outcome, Report, Setup, run, step_names

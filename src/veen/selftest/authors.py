@@ -1,4 +1,4 @@
-"""Messages made by hand: right ones, and ones with a single thing wrong that no client would send."""
+"""Handmade messages: valid ones, and ones with a single fault that no client would send."""
 
 import os
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ def _key() -> SigningKey:
 
 @dataclass(slots=True)
 class Author:
-    """Writes to one stream, with a key of its own, and counts for itself."""
+    """Writes to one stream with its own key, and counts its messages."""
 
     hub: HttpHub
     facts: HubFacts
@@ -57,7 +57,7 @@ class Author:
         return labels.label(self.facts.identity.routing_key, labels.stream_id(self.stream), at)
 
     def context(self) -> MsgContext:
-        """Return what the next message is bound to; a step may change one thing in it."""
+        """Return the context of the next message; a step may change one of its fields."""
         return MsgContext(
             profile_id=self.profile.profile_id,
             label=self.label(),
@@ -81,11 +81,11 @@ class Author:
         return Msg.sign(self.key, bound, sealed.ciphertext)
 
     def with_(self, **changes: object) -> Msg:
-        """Return the next message with some of its fields changed, signed as it then is."""
+        """Return the next message with some of its fields changed, and a valid signature."""
         return self.msg(replace(self.context(), **changes))  # type: ignore[arg-type] # names of its fields
 
     def write(self, body: bytes = b"\x60") -> tuple[Msg, Receipt]:
-        """Write the next message; returns it with its receipt, checked."""
+        """Write the next message; return it and its receipt, which is checked."""
         msg = self.msg(body=body)
         receipt = submit(self.hub, msg.encode())
         self.facts.identity.verify_receipt(receipt)

@@ -1,4 +1,4 @@
-"""What steps are given: a directory, chance that can be repeated, clients, and a hub."""
+"""The environment of steps: a directory, reproducible randomness, clients, and a hub."""
 
 import os
 import time
@@ -33,13 +33,13 @@ class Hubs:
 
     def __init__(self, scratch: Path, command: Sequence[str] = VEEN) -> None:
         self._scratch = scratch
-        #: Starts the program.
+        # The command that starts the program.
         self.command = command
         self._shared: dict[Needs, TempHub] = {}
         self._all: list[Server] = []
-        #: What steps share beside hubs, or why it could not be made, by what makes it.
+        # What else steps share, or the error of its creation, by the function that creates it.
         self.made: dict[object, object] = {}
-        #: Mints the tokens that the guarded hub believes.
+        # Mints the tokens that the guarded hub accepts.
         self.issuer = SigningKey.from_seed(os.urandom(32))
 
     def shared(self, needs: Needs) -> TempHub:
@@ -53,7 +53,7 @@ class Hubs:
         return self._shared[kind]
 
     def fresh(self, config: str) -> TempHub:
-        """Start one more."""
+        """Start another hub."""
         return self.start(TempHub(self._scratch, str(len(self._all) + 1), config, self.command))
 
     def start(self, server: S) -> S:
@@ -63,7 +63,7 @@ class Hubs:
         return server
 
     def check_alive(self) -> None:
-        """Fail if a shared hub has died; the next step gets another."""
+        """Fail if a shared hub has died; the next step gets a new one."""
         for kind, hub in list(self._shared.items()):
             if not hub.is_alive:
                 del self._shared[kind]
@@ -82,7 +82,7 @@ class Context:
     random: Random
     hubs: Hubs
     needs: Needs
-    #: A hub that is not ours, in place of one that is started here.
+    # An existing hub, instead of one that is started here.
     url: str = ""
     clock: Callable[[], int] = lambda: int(time.time())
     _open: list[Client | HttpHub] = field(default_factory=list)
@@ -96,39 +96,39 @@ class Context:
 
     @property
     def hub_url(self) -> str:
-        """Where the hub of this step serves."""
+        """The URL of the hub of this step."""
         return self.url or self.hub.url
 
     def once(self, make: "Callable[[Context], T]") -> T:
-        """Return what steps share, made by the first that needs it; a failure is kept too."""
-        made = self.hubs.made
-        if make not in made:
+        """Return what steps share, created for the first that needs it; its failure is stored too."""
+        shared = self.hubs.made
+        if make not in shared:
             try:
-                made[make] = make(self)
+                shared[make] = make(self)
             except VeenError as error:
-                made[make] = error
-        value = made[make]
+                shared[make] = error
+        value = shared[make]
         if isinstance(value, VeenError):
             raise value
         return cast("T", value)
 
     def name(self, of: str) -> str:
-        """Return a name that nobody else uses, not even another run at the same hub."""
+        """Return a unique name, also among the runs at one hub."""
         return f"selftest/{of}/{os.urandom(8).hex()}"
 
     def marker(self) -> str:
-        """Return a text that stands nowhere by accident, and is the same whenever the seed is."""
+        """Return a text that occurs nowhere by accident; the seed determines it."""
         return f"marker-{self.random.randbytes(20).hex()}"
 
     def home(self) -> Path:
-        """Make the directory of a fresh client."""
+        """Create the directory of a new client."""
         self._made += 1
-        place = self.scratch / f"client-{os.urandom(4).hex()}-{self._made}"
-        ClientHome.create(place, Secrets.generate(os.urandom, self.clock()), now=self.clock())
-        return place
+        root = self.scratch / f"client-{os.urandom(4).hex()}-{self._made}"
+        ClientHome.create(root, Secrets.generate(os.urandom, self.clock()), now=self.clock())
+        return root
 
     def client(self, home: Path | None = None, hub: str = "") -> Client:
-        """Open a client, a fresh one if no other is named; it is closed with the step."""
+        """Open a client, by default a new one; it is closed after the step."""
         client = Client.open(
             home or self.home(), hub or self.hub_url, trust=Trust.FIRST_USE, retry=_ONCE, rotation=None
         )
@@ -136,26 +136,26 @@ class Context:
         return client
 
     def http(self, url: str = "") -> HttpHub:
-        """Open a bare connection; it is closed with the step."""
+        """Open a plain connection; it is closed after the step."""
         hub = HttpHub(url or self.hub_url)
         self._open.append(hub)
         return hub
 
     def get(self, path: str) -> Reply:
-        """Fetch a page of the hub."""
+        """Fetch a path of the hub."""
         return self.http().exchange(HttpRequest("GET", path))
 
     def status(self) -> dict[str, Any]:
-        """Ask the hub how it is."""
+        """Fetch the status of the hub."""
         answer: dict[str, Any] = self.http().answer(STATUS)
         return answer
 
     def facts(self) -> HubFacts:
-        """Ask the hub who it is."""
+        """Fetch the identity and the profiles of the hub."""
         return read_facts(self.status())
 
     def close(self) -> None:
-        """Let go of what the step has opened."""
+        """Close what the step has opened."""
         for item in self._open:
             item.close()
         self._open.clear()

@@ -1,7 +1,7 @@
 """Errors of the self-test.
 
 VeenError
-└── StepFailedError              a step found that something is wrong
+└── StepFailedError              a check of a step failed
     └── ServerStartError         a hub or service that was started for a test does not serve
 """
 
@@ -9,7 +9,7 @@ from veen.core.errors import VeenError
 
 
 class StepFailedError(VeenError):
-    """A step found that something is wrong; the text says what."""
+    """A check of a step failed; the text says what is wrong."""
 
 
 class ServerStartError(StepFailedError):

@@ -1,6 +1,6 @@
-"""Random inputs from a seed: values of every wire type, made from their shapes, and damage done to bytes.
+"""Random inputs from a seed: values of every wire type, generated from its shape, and mutations of bytes.
 
-Most damaged bytes are nearly right, which is where parsers go wrong.
+Most mutations are nearly valid, which is where parsers fail.
 """
 
 import importlib
@@ -28,9 +28,9 @@ from veen.core.objects.labels import hub_id
 from veen.core.types import NodeHash, VerifyKey
 from veen.selftest.errors import StepFailedError
 
-#: No parser needs more than this to go wrong.
+# Enough to make any parser fail.
 _MAX_BYTES: Final = 8192
-#: Short items of every kind, good and bad.
+# Short items of every kind, good and bad.
 ITEMS: Final = tuple(
     bytes.fromhex(text)
     for text in (
@@ -60,7 +60,7 @@ ITEMS: Final = tuple(
         *("f4", "f6", "f7", "f8ff", "f90000", "fb0000000000000000", "ff", "1c", "5d", ""),
     )
 )
-#: Containers in containers, far deeper than anything that is sent.
+# Nested containers, far deeper than in any message.
 NESTED: Final = (b"\x81" * 5000, b"\xa1\x00" * 5000, b"\x9f" * 5000, b"\x81" * 20 + b"\x00")
 
 Mutation = Callable[[Random, bytes, Sequence[bytes]], bytes]
@@ -117,7 +117,7 @@ def _overwrite(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 
 def _count_more(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Say of the outermost item that it holds more or less than it does."""
+    """Change the declared size of the outermost item."""
     change = random.choice((-2, -1, 1, 2))
     return bytes(byte & 0xE0 | (byte + change) & 0x1F for byte in data[:1]) + data[1:]
 
@@ -137,7 +137,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
 
 
 def mutate(random: Random, corpus: Sequence[bytes]) -> bytes:
-    """Return one of the inputs with one to four kinds of damage; never one that is as it was."""
+    """Return one of the inputs with one to four mutations; never one of the inputs."""
     data = random.choice(corpus)
     while data in corpus:
         for _ in range(random.choice((1, 1, 1, 2, 3, 4))):
@@ -145,7 +145,7 @@ def mutate(random: Random, corpus: Sequence[bytes]) -> bytes:
     return data
 
 
-#: Where encodings get longer.
+# Values at which the length of the encoding changes.
 _EDGES: Final = (0, 1, 23, 24, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**63, 2**64 - 1)
 _TEXTS: Final = ("", "a", "selftest", "\u00e4\u20ac\U0001f512", "x" * 30)
 _ATTEMPTS: Final = 100
@@ -178,7 +178,7 @@ def sample(random: Random, cls: type[Wire]) -> Wire:
         try:
             return cls(**values)
         except ProtocolError:
-            continue  # parts that do not fit each other: chance will find some that do
+            continue  # fields that do not fit each other; another attempt may have better ones
     raise StepFailedError(f"no value of {cls.SHAPE.name} was found; add it to {__name__}")
 
 
@@ -202,7 +202,7 @@ def _list(random: Random, kind: ListOf) -> tuple[Any, ...]:
     items = [_value(random, kind.kind) for _ in range(count)]
     if isinstance(kind.kind, Nested):
         return tuple(sorted(items, key=lambda item: item.encode()))
-    # Many lists have to ascend, and none must not.
+    # Many lists must ascend, and all may.
     return tuple(sorted({item for item in items if item is not None}))
 
 
@@ -226,7 +226,7 @@ _SCALARS: Final[Mapping[Any, Callable[[Random], Any]]] = {
 }
 
 
-# --- fields that have to fit each other ---------------------------------------------------------------------
+# --- fields that must fit each other ------------------------------------------------------------------------
 
 
 def _span(random: Random) -> Values:

@@ -1,4 +1,4 @@
-"""Running suites: every step is tried, whatever became of the others, and all is tidied up.
+"""Running suites: every step runs, whether others fail or not, and everything is cleaned up.
 
 ``SUITES`` lists the suites by name.
 """
@@ -37,18 +37,18 @@ from veen.selftest.suites import (
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a run is made with."""
+    """The settings of a run."""
 
     seed: int = 1
-    #: A hub that is there; without it, hubs are started for the run.
+    # An existing hub; without it, hubs are started for the run.
     hub_url: str = ""
-    #: Starts the program for hubs of the run.
+    # The command that starts hubs for the run.
     hub_command: Sequence[str] = VEEN
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What has become of a step."""
+    """The outcome of a step."""
 
     name: str
     ok: bool
@@ -57,7 +57,7 @@ class Outcome:
     skipped: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form for scripts."""
+        """Return the JSON form."""
         return {
             "name": self.name,
             "ok": self.ok,
@@ -69,7 +69,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Report:
-    """What has become of a suite."""
+    """The outcome of a suite."""
 
     suite: str
     seed: int
@@ -86,7 +86,7 @@ class Report:
         return not self.failed and any(not item.skipped for item in self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form for scripts."""
+        """Return the JSON form."""
         return {
             "ok": self.ok,
             "suite": self.suite,
@@ -98,7 +98,7 @@ class Report:
 def run(suite: str, steps: Sequence[Step], setup: Setup, on_outcome: Callable[[Outcome], None]) -> Report:
     """Run steps in order; ``on_outcome`` is called after each."""
     report = Report(suite, setup.seed)
-    # Asked before anything is made: a hub that is not there ends it all.
+    # First of all: if the hub cannot be reached, nothing is run.
     facts: dict[str, Any] = _ask(setup.hub_url) if setup.hub_url else {}
     with terminable(), _scratch() as scratch:
         hubs = Hubs(scratch, setup.hub_command)
@@ -108,8 +108,8 @@ def run(suite: str, steps: Sequence[Step], setup: Setup, on_outcome: Callable[[O
                 if reason:
                     outcome = Outcome(item.name, ok=True, seconds=0.0, detail=reason, skipped=True)
                 else:
-                    # By name: a step does the same alone as in the middle of others.
-                    chance = Random(f"{setup.seed}/{item.name}")  # noqa: S311 - to be repeated, not to be secret
+                    # Seeded by name: a step does the same alone as among others.
+                    chance = Random(f"{setup.seed}/{item.name}")  # noqa: S311 - reproducible, not secret
                     outcome = _try(item, Context(scratch, chance, hubs, item.needs, setup.hub_url))
                 report.steps.append(outcome)
                 on_outcome(outcome)
@@ -129,7 +129,7 @@ def _ask(url: str) -> dict[str, Any]:
 
 
 def why_not(item: Step, facts: dict[str, Any]) -> str:
-    """Return why a step can not be done at a hub that is not ours; empty if it can."""
+    """Return why a step cannot run at an existing hub; empty if it can."""
     if item.own:
         return item.own
     rotates = any(profile["epoch_sec"] for profile in facts["profiles"])
@@ -154,7 +154,7 @@ def _try(item: Step, context: Context) -> Outcome:
         ok, detail = False, str(error)
     except VeenError as error:
         ok, detail = False, f"{type(error).__name__}: {error}"
-    except Exception as error:  # noqa: BLE001 - whatever it is, the step has failed, and the others go on
+    except Exception as error:  # noqa: BLE001 - any error fails the step, and the others continue
         ok, detail = False, f"{type(error).__name__}: {error}"
     else:
         ok = True
@@ -167,13 +167,13 @@ def _try(item: Step, context: Context) -> Outcome:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """Make a directory for all that a run writes, and remove it."""
-    place = Path(tempfile.mkdtemp(prefix="veen-selftest-"))
+    """Create a directory for everything that a run writes; remove it at the end."""
+    scratch = Path(tempfile.mkdtemp(prefix="veen-selftest-"))
     try:
-        yield place
+        yield scratch
     finally:
         with undisturbed():
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 _PARTS: Final[Mapping[str, tuple[Step, ...]]] = {
@@ -184,8 +184,8 @@ _PARTS: Final[Mapping[str, tuple[Step, ...]]] = {
     "recorder": recorder.STEPS,
     "plus-plus": (*operations.STEPS, *wallet.STEPS),
 }
-#: ``all`` is every one of them; a step of two suites is done once. Queries run on Spark, which is an extra
-#: and takes longer to start than many suites to run: they have a suite that is not among them.
+# ``all`` is all of them; a step of two suites runs once. Queries need Spark, which is an extra and takes
+# longer to start than many suites to run, so ``all`` does not include their suite.
 SUITES: Final[Mapping[str, tuple[Step, ...]]] = {
     **_PARTS,
     "query": query.STEPS,

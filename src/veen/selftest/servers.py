@@ -1,6 +1,6 @@
-"""Servers of a run: processes of the real program, in directories of their own, gone when the run is over.
+"""Servers of a run: processes of the real program, in their own directories, ended with the run.
 
-A signal ends a run at any time but in the middle of what must not be left half done.
+A signal ends a run at any time, except within operations that must be completed.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def _is_main() -> bool:
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM end what is inside the way Ctrl-C does: tidied up."""
+    """Within the block, SIGTERM is like Ctrl-C: everything is cleaned up."""
     if not _is_main():
         yield
         return
@@ -44,28 +44,28 @@ def terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Do what is inside to its end, however often somebody says stop; then stop."""
+    """Complete the block, whatever signals arrive; handle the first one afterwards."""
     if not _is_main():
         yield
         return
-    heard: list[int] = []
-    # Handlers and no mask: a mask would be inherited by processes that are started inside.
-    before = [signal.signal(number, lambda got, _: heard.append(got)) for number in _STOP]
+    signals: list[int] = []
+    # Handlers, not a mask: processes that are started inside would inherit a mask.
+    before = [signal.signal(number, lambda received, _: signals.append(received)) for number in _STOP]
     try:
         yield
     finally:
         for number, handler in zip(_STOP, before, strict=True):
             signal.signal(number, handler)
-    if heard:
-        signal.raise_signal(heard[0])
+    if signals:
+        signal.raise_signal(signals[0])
 
 
-#: The program, as a command.
+# The program, as a command.
 VEEN: Final = (sys.executable, "-m", "veen.cli.main")
-#: After so many entries a label of the open hub is anchored, and a chunk is sealed.
+# Entries of a label of the open hub after which it is anchored, and after which a chunk is sealed.
 ANCHOR_EVERY: Final = 5
 CHUNK_ENTRIES: Final = 32
-#: The one stream that may be written at the hub whose labels change.
+# The only stream that may be written at the hub whose labels rotate.
 ROTATING_STREAM: Final = "selftest/rotating"
 EPOCH_SEC: Final = 3600
 _SERVICE: Final = ("NOTIFY_SOCKET", "INVOCATION_ID")
@@ -85,19 +85,19 @@ max_checkpoint_interval = {CHUNK_ENTRIES}
 
 
 def environment(scratch: Path) -> dict[str, str]:
-    """Return our environment without what would lead a command to the user's own hub and keys."""
-    kept = {
+    """Return our environment without the settings that refer to the user's hub and keys."""
+    env = {
         name: value
         for name, value in os.environ.items()
         if name not in _SERVICE and not name.startswith("VEEN_")
     }
-    return {**kept, "HOME": str(scratch), "XDG_CONFIG_HOME": str(scratch / ".config"), "TMPDIR": str(scratch)}
+    return {**env, "HOME": str(scratch), "XDG_CONFIG_HOME": str(scratch / ".config"), "TMPDIR": str(scratch)}
 
 
 def veen(
     scratch: Path, *args: object, command: Sequence[str] = VEEN, timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of the program to its end."""
+    """Run a command of the program."""
     return subprocess.run(  # noqa: S603 - our own program
         [*command, *map(str, args)],
         capture_output=True,
@@ -111,9 +111,9 @@ def veen(
 
 
 class Server:
-    """A command of the program that serves, says so in one line of JSON, and ends when it is told to."""
+    """A command of the program that serves, prints one line of JSON when it does, and ends at SIGTERM."""
 
-    #: What people call it.
+    # Its name in messages.
     what = "the server"
     patience_sec = PATIENCE_SEC
 
@@ -133,10 +133,10 @@ class Server:
         return int(self._banner["pid"])
 
     def start(self) -> None:
-        """Start it, and wait until it serves."""
+        """Start it and wait until it serves."""
         assert self._process is None
-        with self.log.open("ab") as sink, undisturbed():  # one that runs is one that we know of
-            # In a session of its own: Ctrl-C is ours alone.
+        with self.log.open("ab") as sink, undisturbed():  # a started process is always registered
+            # In its own session, so that Ctrl-C reaches only us.
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -157,16 +157,16 @@ class Server:
         ready = select.select([process.stdout], [], [], self.patience_sec)[0]
         line = process.stdout.readline() if ready else b""
         try:
-            found: dict[str, Any] = json.loads(line)
+            banner: dict[str, Any] = json.loads(line)
         except ValueError:
             raise ServerStartError(f"{self.what} did not start: {self.tail()}") from None
-        if not found.get("ok"):
-            raise ServerStartError(f"{self.what} did not start: {found.get('detail')}")
-        return found
+        if not banner.get("ok"):
+            raise ServerStartError(f"{self.what} did not start: {banner.get('detail')}")
+        return banner
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process that was started is still there."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def tail(self) -> str:
@@ -175,7 +175,7 @@ class Server:
         return lines[-1][:300] if lines else "it has said nothing"
 
     def stop(self) -> None:
-        """End it as an operator does."""
+        """Stop it as an operator does."""
         assert self._process is not None
         os.kill(self.pid, signal.SIGTERM)
         try:
@@ -192,11 +192,11 @@ class Server:
         self.kill()
 
     def kill(self) -> None:
-        """End it as the kernel does, with its helpers; one that is gone stays so."""
+        """Kill it and its helper processes; does nothing if it is not running."""
         process, self._process = self._process, None
         if process is None:
             return
-        # Helpers have sessions of their own. They end by themselves when it has, but we wait for that.
+        # Helpers have their own sessions. They end by themselves after it, but we wait for that.
         helpers = _children({process.pid, int(self._banner.get("pid", process.pid))})
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -216,7 +216,7 @@ class TempHub(Server):
     what = "the hub"
 
     def __init__(self, scratch: Path, name: str, config: str, command: Sequence[str] = VEEN) -> None:
-        """``command`` starts the program."""
+        """``command`` is the command that starts the program."""
         self.place = scratch / f"hub-{name}"
         settings = scratch / f"hub-{name}.toml"
         settings.write_text(config, encoding="utf-8")
@@ -229,10 +229,10 @@ class TempHub(Server):
 
 
 def _children(pids: set[int]) -> list[int]:
-    """Return descriptors of the processes that these have started."""
-    found = []
+    """Return descriptors of the child processes of these."""
+    descriptors = []
     for pid in pids:
         with contextlib.suppress(OSError):
             text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-            found += [os.pidfd_open(int(word)) for word in text.split()]
-    return found
+            descriptors += [os.pidfd_open(int(word)) for word in text.split()]
+    return descriptors

@@ -1,4 +1,4 @@
-"""A step: a function with a name, the kind of hub that it needs, and what its failure is."""
+"""A step: a function with a name and the kind of hub that it needs; and the checks that steps make."""
 
 import time
 from collections.abc import Callable
@@ -13,39 +13,39 @@ from veen.selftest.errors import StepFailedError
 if TYPE_CHECKING:
     from veen.selftest.context import Context
 
-#: Nothing that a step waits for takes so long.
+# Everything that a step waits for is faster.
 PATIENCE_SEC: Final = 20.0
 _LOOK_AGAIN_SEC: Final = 0.02
 
 
 class Needs(StrEnum):
-    """The hub that a step is given."""
+    """The kind of hub that a step needs."""
 
     NONE = "none"
-    #: Takes messages from anybody.
+    # Accepts messages from any client.
     OPEN = "open"
-    #: Wants a token of the issuer that we are.
+    # Requires a token of the issuer of the run.
     GUARDED = "guarded"
-    #: Its labels change every hour.
+    # Its labels change every hour.
     ROTATING = "rotating"
-    #: A step that only looks: any hub will do.
+    # The step only reads, so any hub will do.
     ANY = "any"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is checked. ``run`` returns what it has seen, or raises."""
+    """One check. ``run`` returns a summary of what it has checked, or raises."""
 
     name: str
     about: str
     needs: Needs
-    #: Why it can not be done at a hub that is not ours; empty: it can.
+    # Why it cannot run at an existing hub; empty: it can.
     own: str
     run: "Callable[[Context], str]"
 
 
 def step(needs: Needs = Needs.OPEN, *, own: str = "") -> "Callable[[Callable[[Context], str]], Step]":
-    """Make a step of a function: named like it, and described by the first line of its docstring."""
+    """Turn a function into a step, with its name and the first line of its docstring."""
 
     def make(function: "Callable[[Context], str]") -> Step:
         assert function.__doc__
@@ -56,13 +56,13 @@ def step(needs: Needs = Needs.OPEN, *, own: str = "") -> "Callable[[Callable[[Co
 
 
 def check(truth: object, otherwise: str) -> None:
-    """Fail unless something holds."""
+    """Fail with a message unless something is true."""
     if not truth:
         raise StepFailedError(otherwise)
 
 
 def equal(actual: object, expected: object, what: str) -> None:
-    """Fail unless two things are the same."""
+    """Fail unless two values are equal."""
     if actual != expected:
         raise StepFailedError(f"{what}: {_short(actual)} instead of {_short(expected)}")
 
@@ -73,19 +73,19 @@ def _short(value: object) -> str:
 
 
 def refused(action: Callable[[], object], code: Code, detail: Detail | None = None) -> RejectedError:
-    """Fail unless the hub refuses, for this reason."""
-    wanted = code if detail is None else f"{code} {detail}"
+    """Fail unless the hub rejects a request for this reason."""
+    expected = code if detail is None else f"{code} {detail}"
     try:
         action()
     except RejectedError as error:
         actual = error.code if detail is None else f"{error.code} {error.detail}"
-        equal(actual, wanted, "the hub rejected the request for another reason")
+        equal(actual, expected, "the hub rejected the request for another reason")
         return error
-    raise StepFailedError(f"the hub accepted a request that it must reject with {wanted}")
+    raise StepFailedError(f"the hub accepted a request that it must reject with {expected}")
 
 
 def rejected(action: Callable[[], object], what: str) -> VeenError:
-    """Fail unless our own checks refuse."""
+    """Fail unless our own checks reject something."""
     try:
         action()
     except StepFailedError:

@@ -51,7 +51,7 @@ def capability_missing(ctx: Context) -> str:
     client.send(elsewhere, "may be written")
     refused(lambda: client.send(stream, "still none"), Code.CAP, Detail.CAP_MISSING)
     others = _token(ctx, other, stream)
-    client.authorize(others)  # anybody may bring a token; only its subject may use it
+    client.authorize(others)  # any client may authorize a token; only its subject may use it
     refused(lambda: client.send(stream, "not mine"), Code.CAP, Detail.CAP_MISSING)
     other.session.home.keep_token(others)
     other.send(stream, "its subject")
@@ -73,10 +73,10 @@ def capability_issuer(ctx: Context) -> str:
 @step(Needs.GUARDED)
 def capability_rate(ctx: Context) -> str:
     """Messages above the rate of a token are rejected."""
-    client, stream, burst, most = ctx.client(), ctx.name("rate"), 3, 40
+    client, stream, burst, attempts = ctx.client(), ctx.name("rate"), 3, 40
     client.authorize(_token(ctx, client, stream, rate=Rate(per_sec=1, burst=burst)))
     began = ctx.clock()
-    for count in range(most):
+    for count in range(attempts):
         try:
             client.send(stream, count)
         except RejectedError as error:
@@ -88,7 +88,7 @@ def capability_rate(ctx: Context) -> str:
             allowed = burst + ctx.clock() - began + 1
             check(burst <= count <= allowed, f"{count} messages taken, {burst} to {allowed} allowed")
             return f"{count} messages taken, the next one refused"
-    raise StepFailedError(f"{most} messages were taken with a rate of 1 a second")
+    raise StepFailedError(f"{attempts} messages were accepted with a rate of 1 per second")
 
 
 @step(Needs.GUARDED)
@@ -143,9 +143,9 @@ def attachment_mutation(ctx: Context) -> str:
     (message,) = client.read(stream)
     first, second = (ctx.http().answer(GetAttachment(message.attachments[index].coid)) for index in (0, 1))
     for _ in range(8):
-        place = ctx.random.randrange(len(first))
+        offset = ctx.random.randrange(len(first))
         wrong = bytearray(first)
-        wrong[place] ^= 1 << ctx.random.randrange(8)
+        wrong[offset] ^= 1 << ctx.random.randrange(8)
         rejected(lambda: message.open_attachment(0, bytes(wrong)), "a changed file")  # noqa: B023
         coid = message.attachments[0].coid
         refused(lambda: ctx.http().answer(PutAttachment(coid, bytes(wrong))), Code.BAD_REQUEST)  # noqa: B023

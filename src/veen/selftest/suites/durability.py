@@ -1,4 +1,4 @@
-"""Steps about what lasts: files of the hub, state of a client, and what becomes of them in an accident."""
+"""Steps about durability: files of the hub and the state of a client, also after a crash."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ from veen.selftest.step import Needs, check, equal, step
 _FILES: Final = "it reads the hub's files, and this hub is not ours"
 _ACCIDENT: Final = "it kills or stops the hub, and this hub is not ours"
 _MANY: Final = 1000
-#: At a hub that is not ours we leave less behind.
+# At an existing hub, where the messages remain.
 _SOME: Final = 50
 
 
@@ -60,7 +60,7 @@ def rotation(ctx: Context) -> str:
     client.close()
     hub.stop()
     spans = [(end - CHUNK_ENTRIES + 1, end) for end in range(CHUNK_ENTRIES, count, CHUNK_ENTRIES)]
-    wanted = [
+    expected = [
         *(layout.chunk(Domain.DATA, label, *span) for span in spans),
         *(layout.summary(Domain.DATA, label, *span) for span in spans),
         *(layout.peaks(Domain.DATA, label, end) for _, end in spans),
@@ -70,15 +70,15 @@ def rotation(ctx: Context) -> str:
     ]
     # A chunk may be compressed once it is sealed.
     here = {path.relative_to(hub.place).as_posix().removesuffix(".bz2") for path in hub.place.glob("log/*")}
-    missing = [name for name in wanted if name not in here]
+    missing = [name for name in expected if name not in here]
     check(not missing, f"{len(missing)} files are missing, the first is {missing[:1]}")
-    kept = _retention(ctx, hub, label)
-    sealed = [(item["start_seq"], item["end_seq"]) for item in kept["chunks"] if item["state"] == "sealed"]
+    report = _retention(ctx, hub, label)
+    sealed = [(item["start_seq"], item["end_seq"]) for item in report["chunks"] if item["state"] == "sealed"]
     equal(sealed, spans, "sealed chunks, by veen retention show")
-    equal((kept["first_seq"], kept["last_seq"]), (1, count), "entries that are kept")
+    equal((report["first_seq"], report["last_seq"]), (1, count), "entries that are kept")
     offline = ctx.client(home, str(hub.place))
     equal([item.body for item in offline.read(stream)], list(range(count)), "the stream")
-    return f"{len(spans)} chunks of {CHUNK_ENTRIES} entries, {len(wanted)} files"
+    return f"{len(spans)} chunks of {CHUNK_ENTRIES} entries, {len(expected)} files"
 
 
 def _retention(ctx: Context, hub: TempHub, label: Label) -> dict[str, Any]:
@@ -101,21 +101,21 @@ def resync(ctx: Context) -> str:
     root = client.session.home.root
     client.close()
     (root / STATE).unlink()
-    again = ctx.client(root)
-    (done,) = again.resync(stream)
+    reopened = ctx.client(root)
+    (done,) = reopened.resync(stream)
     equal((done.last_stream_seq, done.read, done.rebuilt), (count, count, True), "what was read again")
     equal(done.last_mmr_root, sent[-1].receipt.mmr_root, "root")
-    after = again.session.home.load().labels[sent[0].receipt.label]
+    after = reopened.session.home.load().labels[sent[0].receipt.label]
     equal(after.peaks, before.peaks, "peaks")
     equal(after.prev_ack, before.prev_ack, "prev_ack")
     equal(after.writers[sent[0].msg.client_id].client_seq, count, "client_seq")
-    consistent(again, stream)
-    equal(again.send(stream, "more").position, count + 1, "place of the next message")
+    consistent(reopened, stream)
+    equal(reopened.send(stream, "more").position, count + 1, "place of the next message")
     return f"{count} messages read again, the same root"
 
 
 def consistent(client: Client, stream: str) -> None:
-    """Fail unless what a client knows of a stream agrees with the hub."""
+    """Fail unless the client's state of a stream agrees with the hub."""
     for item in client.verify_state(stream):
         check(item.consistent, f"what is known differs from entry {item.first_mismatch} on: {item.why}")
 
@@ -130,16 +130,16 @@ def verify_state(ctx: Context) -> str:
     state = home.load()
     # A range of 16 leaves has one peak, which is its root.
     false_root = NodeHash(ctx.random.randbytes(32))
-    kept = state.labels[last.receipt.label]
-    kept.peaks = Peaks(count, (false_root,))
-    kept.receipt = replace(last.receipt, mmr_root=false_root)
+    label_state = state.labels[last.receipt.label]
+    label_state.peaks = Peaks(count, (false_root,))
+    label_state.receipt = replace(last.receipt, mmr_root=false_root)
     home.save(state)
     consistencies = ctx.client(home.root).verify_state(stream)
     check(any(not item.consistent for item in consistencies), "a false root was accepted")
     return "the true root confirmed, a false one noticed"
 
 
-# --- accidents ----------------------------------------------------------------------------------------------
+# --- crashes ------------------------------------------------------------------------------------------------
 
 
 @step(own=_ACCIDENT)
@@ -158,7 +158,7 @@ def killed_hub(ctx: Context) -> str:
         sender.join()
     hub.start()
     client = ctx.client(home, hub.url)
-    # What was on its way is settled first: its place if it was taken, a new one if it was not.
+    # A pending message is resent first: it has its position if it was accepted, else it gets a new one.
     last = client.send(stream, "after")
     messages = list(client.read(stream))
     equal(

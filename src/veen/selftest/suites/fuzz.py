@@ -1,4 +1,4 @@
-"""Steps with garbage: a hub answers it with an error that says what is wrong, and goes on as before."""
+"""Steps with garbage: a hub answers it with an error that says what is wrong, and is not affected."""
 
 import contextlib
 import os
@@ -52,7 +52,7 @@ _SUBMIT: Final = "/v1/submit"
 _MUTANTS: Final = 300
 _OF_EACH: Final = 40
 _FLIPS: Final = 200
-#: What a hub may answer to garbage; not that it is overloaded or broken.
+# The errors that a hub may report for garbage; not that it is overloaded or broken.
 _ORDERLY: Final = {code.value: status for code, status in HTTP_STATUS.items() if code is not Code.UNAVAILABLE}
 
 
@@ -61,7 +61,7 @@ def _post(hub: HttpHub, path: str, body: bytes, content_type: str = CBOR) -> Rep
 
 
 def orderly(reply: Reply, what: str) -> ErrorEnvelope:
-    """Fail unless an answer is an error of the protocol, with the status of its code."""
+    """Fail unless a response is an error of the protocol, with the status of its code."""
     try:
         envelope = ErrorEnvelope.decode(reply.body)
     except ProtocolError:
@@ -72,7 +72,7 @@ def orderly(reply: Reply, what: str) -> ErrorEnvelope:
 
 
 def _well(ctx: Context, author: Author) -> None:
-    """Fail unless the hub is as it was: healthy, the same process, and takes a good message."""
+    """Fail unless the hub is unaffected: healthy, the same process, and accepts a valid message."""
     equal(ctx.get("/healthz").status, 200, "status of /healthz")
     author.write()
     if not ctx.url:
@@ -140,9 +140,9 @@ def mutated_sequences(ctx: Context) -> str:
             orderly(reply, "a sequence of messages")
         else:
             at = 0
-            while at < len(reply.body):  # each answer is whole
+            while at < len(reply.body):  # each response is complete
                 at = cbor.item_end(reply.body, at)
-        # Some may have been taken: go on from where the log is.
+        # The hub may have accepted some: continue with a new author.
         author = author_of(ctx, "sequences")
         author.write()
     _well(ctx, author)
@@ -204,7 +204,7 @@ def mutated_requests(ctx: Context) -> str:
 
 
 def _damaged(ctx: Context, good: bytes, believe: Callable[[bytes], None], what: str) -> int:
-    """Fail unless an object is refused when it is cut anywhere, or damaged in any way."""
+    """Fail unless an object is rejected when it is truncated anywhere, or damaged in any way."""
     believe(good)
     bad = [good[:size] for size in range(len(good))]
     bad += [flip_bit(ctx.random, good) for _ in range(_FLIPS)]
@@ -233,7 +233,7 @@ def damaged_receipts(ctx: Context) -> str:
     for _ in range(_OF_EACH):
         bad = flip_bit(ctx.random, good)
         reply = _post(author.hub, path, bad)
-        if reply.status == 200:  # a flipped bit in a receipt that is still one proves nothing against the hub
+        if reply.status == 200:  # a receipt with a flipped bit that still decodes is not evidence
             check(not EquivocationResponse.decode(reply.body).ok, "a false receipt was taken for evidence")
         else:
             orderly(reply, path)
@@ -253,7 +253,7 @@ def damaged_checkpoints(ctx: Context) -> str:
 
     def believe(data: bytes) -> None:
         checkpoint = Checkpoint.decode(data)
-        # Signatures of witnesses are theirs: who adds one has not changed what the hub has said.
+        # Signatures of witnesses are not the hub's: adding one does not change its statement.
         check_hub = author.facts.identity.verify_checkpoint
         check_hub(checkpoint, epoch_sec=epoch_sec, max_skew_sec=60)
 
@@ -317,7 +317,7 @@ def rude_connections(ctx: Context) -> str:
 
 
 def _say(url: str, text: bytes) -> bytes:
-    """Say something, and return the beginning of the answer; empty if there was none."""
+    """Send bytes, and return the beginning of the response; empty if there was none."""
     parts = urlsplit(url)
     with (
         contextlib.suppress(ConnectionError),

@@ -1,4 +1,4 @@
-"""Steps about laws: what holds for every log, every proof and every object, tried on many of them."""
+"""Steps about laws: properties of every log, proof and object, checked on many of them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -198,8 +198,8 @@ def cbor_determinism(ctx: Context) -> str:
             read = cls.decode(data)
             name = cls.SHAPE.name
             equal(read, value, f"{name}, decoded")
-            again = cls.from_json(value.to_json())
-            equal(again.encode(), data, f"{name}, by way of JSON")
+            from_json = cls.from_json(value.to_json())
+            equal(from_json.encode(), data, f"{name}, by way of JSON")
             equal(_from_fields(ctx.random, read).encode(), data, f"{name}, its fields in another order")
             _check_only(ctx.random, cls, data)
     return f"{len(types)} types, {_OF_EACH} objects of each"
@@ -212,14 +212,14 @@ def _from_fields(random: Random, item: Wire) -> Wire:
 
 
 def _check_only(random: Random, cls: type[Wire], data: bytes) -> None:
-    """Refuse what means the same and is written in another way."""
+    """Fail if another encoding of the same value is accepted."""
     first, rest = data[0], data[1:]
     others = (
         data + b"\x00",
         data[:-1],
         data[: random.randrange(len(data))],
         b"\xc1" + data,
-        # The count of the outermost array or map in a longer form, and without a count.
+        # The count of the outermost array or map in a longer form, and an indefinite length.
         bytes((first & 0xE0 | 24, first & 0x1F)) + rest,
         bytes((first & 0xE0 | 31,)) + rest + b"\xff",
     )
@@ -273,27 +273,27 @@ def duplicate_rejection(ctx: Context) -> str:
     """In a random history of new and repeated messages, each message is in the log once, in order."""
     authors = [author_of(ctx, "history") for _ in range(3)]
     stream = authors[0].stream
-    taken: list[Msg] = []
+    accepted: list[Msg] = []
     repeated = 0
     for author in authors:
         author.stream = stream
     for _ in range(_SUBMITS):
         author = ctx.random.choice(authors)
-        if taken and ctx.random.random() < 0.5:
-            place = ctx.random.randrange(len(taken))
-            old = taken[place].encode()
+        if accepted and ctx.random.random() < 0.5:
+            index = ctx.random.randrange(len(accepted))
+            old = accepted[index].encode()
             error = refused(lambda: submit(author.hub, old), Code.SEQ)  # noqa: B023 - called at once
-            equal(error.field("stream_seq"), place + 1, "place of a message that is sent again")
+            equal(error.field("stream_seq"), index + 1, "place of a message that is sent again")
             repeated += 1
         else:
             msg, receipt = author.write()
-            taken.append(msg)
-            equal(receipt.stream_seq, len(taken), "place of a new message")
+            accepted.append(msg)
+            equal(receipt.stream_seq, len(accepted), "place of a new message")
     request = StreamRequest(label=authors[0].label(), from_seq=1)
     page = ask(authors[0].hub, request, StreamResponse)
-    equal([item.msg for item in page.items], taken, "the log")
+    equal([item.msg for item in page.items], accepted, "the log")
     check(repeated, "chance has repeated nothing")
-    return f"{len(taken)} messages, {repeated} repetitions"
+    return f"{len(accepted)} messages, {repeated} repetitions"
 
 
 STEPS: Final = (

@@ -1,4 +1,4 @@
-"""Steps about messages: what a hub takes and gives back, and what it refuses."""
+"""Steps about messages: what a hub accepts, serves and rejects."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -37,7 +37,7 @@ _FEW: Final = 12
 
 
 def author_of(ctx: Context, of: str) -> Author:
-    """Return somebody who writes to a fresh stream."""
+    """Return an author who writes to a new stream."""
     return Author(ctx.http(), ctx.facts(), ctx.name(of))
 
 
@@ -107,7 +107,7 @@ def _flipped(data: bytes) -> bytes:
 
 
 def ask(hub: HttpHub, request: Wire, answer: type[W]) -> W:
-    """Ask a hub, once."""
+    """Send a request to a hub, once."""
     response: W = hub.answer(Query(request, answer))
     return response
 
@@ -163,18 +163,18 @@ def safe_retry(ctx: Context) -> str:
     """A client that got no answer resends the same bytes, and loses and duplicates nothing."""
     client, stream = ctx.client(), ctx.name("retry")
     first = client.send(stream, "first")
-    # As if the process had ended between the request and the answer.
+    # As if the process had ended between request and response.
     home, session = client.session.home, client.session
     key = session.secrets.client.signing_key
     author = Author(ctx.http(), ctx.facts(), stream, key=key, client_seq=1, prev_ack=first.position)
     lost = author.msg()
     home.put_outbox(lost.label, [lost])
     receipt = submit(author.hub, lost.encode())
-    again = ctx.client(home.root)
-    third = again.send(stream, "third")
+    reopened = ctx.client(home.root)
+    third = reopened.send(stream, "third")
     equal(third.position, receipt.stream_seq + 1, "place of the next message")
     equal(third.msg.client_seq, 3, "number of the next message")
-    entries = [item.msg_id for item in again.read(stream)]
+    entries = [item.msg_id for item in reopened.read(stream)]
     equal(entries, [first.msg_id, lost.leaf_hash, third.msg_id], "entries in the log")
     return "the answer was lost, the message was not"
 
@@ -257,7 +257,7 @@ def bounds(ctx: Context) -> str:
     error = refused(lambda: submit(http, fitting), Code.FORMAT)
     equal(error.field("stage"), "structural", "stage")
     author = author_of(ctx, "bounds")
-    # A false signature on a message with a false length: the length is looked at first.
+    # A message with a wrong signature and a wrong length: the length is checked first.
     msg = author.msg()
     ciphertext = msg.ciphertext[:32] + b"\xff" * 8 + msg.ciphertext[40:]
     bad = replace(msg, ciphertext=ciphertext, sig=Signature(_flipped(msg.sig)))
@@ -269,16 +269,16 @@ def bounds(ctx: Context) -> str:
 def bulk(ctx: Context) -> str:
     """Each message of a bulk request has its own answer, and an invalid one affects no other."""
     author, forger = author_of(ctx, "bulk"), author_of(ctx, "bulk")
-    bodies, wanted = [], []
+    bodies, expected = [], []
     for _ in range(_FEW):
         bodies.append(author.msg().encode())
         author.client_seq += 1
         forged = forger.msg()
         bodies.append(replace(forged, sig=Signature(_flipped(forged.sig))).encode())
-        wanted += ["taken", str(Code.SIG)]
+        expected += ["accepted", str(Code.SIG)]
     answers = author.hub.answer(Submit(tuple(bodies)))
-    outcomes = [item.code if isinstance(item, ErrorEnvelope) else "taken" for item in answers]
-    equal(outcomes, wanted, "answers")
+    outcomes = [item.code if isinstance(item, ErrorEnvelope) else "accepted" for item in answers]
+    equal(outcomes, expected, "answers")
     for answer in answers[::2]:
         author.facts.identity.verify_receipt(answer.receipt)
     page = ask(author.hub, StreamRequest(label=author.label(), from_seq=1), StreamResponse)

@@ -1,4 +1,4 @@
-"""Steps about what a hub says of itself, to operators and to auditors: health, numbers, log, anchors."""
+"""Steps about what a hub reports to operators and auditors: health, metrics, log, anchors."""
 
 import json
 import socket
@@ -84,7 +84,7 @@ def health_follows(ctx: Context) -> str:
 
 
 def metrics_of(ctx: Context) -> dict[str, float]:
-    """Return the numbers of a hub, by name and labels."""
+    """Return the metrics of a hub, by name and labels."""
     reply = ctx.get("/metrics")
     equal(reply.status, 200, "status of /metrics")
     lines = [line for line in reply.body.decode().splitlines() if line and not line.startswith("#")]
@@ -99,8 +99,8 @@ def metrics(ctx: Context) -> str:
     refused(lambda: submit(author.hub, wrong.encode()), Code.SEQ, Detail.CLIENT_SEQ)
     before = metrics_of(ctx)
     error = f'veen_submit_err_total{{code="{Code.SEQ}"}}'
-    wanted = [*_COUNTERS, *_GAUGES, error, *(f"{name}_count" for name in _HISTOGRAMS)]
-    missing = [name for name in wanted if name not in before]
+    expected = [*_COUNTERS, *_GAUGES, error, *(f"{name}_count" for name in _HISTOGRAMS)]
+    missing = [name for name in expected if name not in before]
     check(not missing, f"/metrics has no {', '.join(missing)}")
     author.write()
     refused(lambda: submit(author.hub, wrong.encode()), Code.SEQ)
@@ -114,7 +114,7 @@ def metrics(ctx: Context) -> str:
         check(after[name] > before[name], f"{name} does not count")
         if not ctx.url and "ms" not in name:
             equal(after[name] - before[name], 1, f"{name} of one message")
-    return f"{len(wanted)} names"
+    return f"{len(expected)} names"
 
 
 @step(own=_LOG)
@@ -151,7 +151,7 @@ def _lines(log: Path, label: str) -> list[dict[str, Any]]:
     return lines
 
 
-# --- too much -----------------------------------------------------------------------------------------------
+# --- overload -----------------------------------------------------------------------------------------------
 
 
 @step(own=_LOAD)
@@ -184,7 +184,7 @@ def oversize_load(ctx: Context) -> str:
 
 
 def _announce(url: str, size: int) -> bytes:
-    """Announce a large body, send a little of it, and return the answer."""
+    """Announce a large body, send a little of it, and return the response."""
     parts = urlsplit(url)
     head = (
         f"POST /v1/submit HTTP/1.1\r\nhost: {parts.netloc}\r\ncontent-type: application/cbor\r\n"
@@ -241,7 +241,7 @@ def _anchored(ctx: Context, label: Label) -> list[int]:
 @step(own=_LEDGER)
 def anchor_binding(ctx: Context) -> str:
     """An anchor binds one root: it verifies from files, and for no other root."""
-    author, place = author_of(ctx, "binding"), ctx.hub.place
+    author, data_dir = author_of(ctx, "binding"), ctx.hub.place
     author.write()
     good = ctx.scratch / f"checkpoint-{author.stream.rpartition('/')[2]}.cbor"
     done = veen(
@@ -249,7 +249,7 @@ def anchor_binding(ctx: Context) -> str:
         "anchor",
         "publish",
         "--hub",
-        place,
+        data_dir,
         "--label",
         author.label().hex(),
         "--out",
@@ -261,7 +261,7 @@ def anchor_binding(ctx: Context) -> str:
     _verify_anchor(ctx, good, 0)
     other = _other_checkpoint(ctx, author)
     _verify_anchor(ctx, other, 4, anchored["anchor_ref"])
-    ledger = place / "anchors" / "ledger.cborseq"
+    ledger = data_dir / "anchors" / "ledger.cborseq"
     forged = ctx.scratch / f"{good.stem}.ledger"
     data = ledger.read_bytes()
     root = bytes.fromhex(anchored["mmr_root"])

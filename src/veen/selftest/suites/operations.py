@@ -44,7 +44,7 @@ _OWN: Final = "its operator has to trust us, and this hub is not ours"
 
 
 class _Table:
-    """People around one stream: what anybody sends is for the first of them to read."""
+    """Clients of one stream; what any of them sends is sealed to the first."""
 
     def __init__(self, ctx: Context, stream: str, count: int, hub: str = "") -> None:
         self.stream = stream
@@ -54,15 +54,15 @@ class _Table:
 
     @property
     def reader(self) -> Client:
-        """Who reads what all have sent."""
+        """The client that reads all operations."""
         return self.people[0]
 
     def identity(self, nth: int) -> bytes:
-        """Return the identity of somebody."""
+        """Return the identity of a client."""
         return bytes(self.people[nth].session.secrets.identity.public_key)
 
     def say(self, nth: int, schema: Schema, **values: Any) -> bytes:  # noqa: ANN401 - of its fields
-        """Send an operation; returns its id."""
+        """Send an operation; return its id."""
         sent = send_operation(
             self.people[nth], self.stream, schema, schema.make(**values), options=SendOptions(to=self._reader)
         )
@@ -73,7 +73,7 @@ class _Table:
 
 
 def _samples(ctx: Context, who: bytes) -> list[tuple[Schema, Fields]]:
-    """Return an operation of each profile that a client sends by itself."""
+    """Return an operation of each profile that a single client can send."""
     one, two = (ctx.random.randbytes(32) for _ in range(2))
     about = {"target_identity": one, "requested_new_identity": two}
     samples: list[tuple[Schema, dict[str, Any]]] = [
@@ -128,7 +128,7 @@ def op(ctx: Context) -> str:
 
 
 def _delegate(ctx: Context, agent: Client) -> None:
-    """Act under a chain that holds, and under one that does not."""
+    """Act under a valid chain, and under an invalid one."""
     stream, now = ctx.name("delegated"), ctx.clock()
     root, principal = ctx.hubs.issuer, ctx.client().session.secrets.identity
     me = agent.session.secrets.identity.public_key
@@ -185,7 +185,7 @@ def op_access(ctx: Context) -> str:
 
 
 def _let_write(admin: Client, stream: str) -> None:
-    """Give the administrator a token of his own: his hub wants one of everybody."""
+    """Authorize a token for the admin: the hub requires one of every client."""
     identity = admin.session.secrets.identity
     token = CapToken.mint(identity, identity.public_key, stream_ids=[labels.stream_id(stream)], ttl=_HOUR)
     admin.authorize(token)

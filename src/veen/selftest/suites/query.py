@@ -1,4 +1,4 @@
-"""Steps about queries: digests, pages, evidence that holds or fails, and one answer in two zones."""
+"""Steps about queries: digests, pages, valid and invalid evidence, and the same answer in two zones."""
 
 import contextlib
 import json
@@ -31,12 +31,12 @@ from veen.selftest.step import Needs, check, equal, poll, step
 
 STREAM: Final = "record/selftest/logins"
 _REQUESTS, _RESULTS = "record/query/requests", "record/query/results"
-#: Where the service says who has asked what.
+# The stream on which the service records who queried what.
 AUDIT: Final = "record/query/audit/service"
 _EVENTS: Final = 90
 _LOGIN, _LOGOUT = "login", "logout"
 _FIELDS: Final = ["subject_id", "event_time", "hub_commit_time", "payload.n", "receipt_id"]
-#: Spark takes its time.
+# Spark is slow to start.
 SPARK_SEC: Final = 180.0
 _FIRST_TIME: Final = 1_700_000_000
 
@@ -48,7 +48,7 @@ class TempService(Server):
     patience_sec = SPARK_SEC
 
     def close(self) -> None:
-        """End it as an operator does: Spark has processes of its own, which are to end with it."""
+        """Stop it as an operator does: Spark's own processes must end with it."""
         with contextlib.suppress(StepFailedError):
             if self.is_alive:
                 self.stop()
@@ -56,7 +56,7 @@ class TempService(Server):
 
 
 def event_fields(number: int) -> dict[str, Any]:
-    """Return what an event says, but for who has recorded it."""
+    """Return the fields of an event, except its principal."""
     return {
         "subject_id": f"user-{number % 7}",
         "event_type": _LOGIN if number % 3 else _LOGOUT,
@@ -68,24 +68,24 @@ def event_fields(number: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """A service, and what the log has that it answers from."""
+    """A query service, and the events that it answers from."""
 
     hub: TempHub
     hub_id: bytes
     service: TempService
-    #: The client that the service records with, and that events are sealed to.
+    # The client of the service: it records, and events are sealed to it.
     home: Path
     lake: Path
     token: str
-    #: The events, as the hub has taken them.
+    # The events, as the hub has accepted them.
     sent: Sequence[Sent]
 
     def logins(self) -> list[tuple[int, Sent]]:
-        """Return the events that queries here ask for, with their numbers."""
+        """Return the events that the queries here select, with their numbers."""
         return [pair for pair in enumerate(self.sent) if event_fields(pair[0])["event_type"] == _LOGIN]
 
     def ask(self, ctx: Context, method: str, path: str, body: Any = None) -> Any:  # noqa: ANN401 - JSON
-        """Ask the service; what it refuses is a failure."""
+        """Send a request to the service; fail if it is rejected."""
         data = None if body is None else canonical_json.encode(body)
         headers = {"authorization": f"Bearer {self.token}"}
         kind = "" if data is None else "application/json"
@@ -95,12 +95,12 @@ class Desk:
         return canonical_json.parse(reply.body)
 
     def submit(self, ctx: Context, **more: Any) -> str:  # noqa: ANN401 - JSON
-        """Ask for all logins; returns the id of the result."""
-        asked = {"scope": [STREAM], "filter": {"event_type": [_LOGIN]}, "projection": _FIELDS, **more}
-        return str(self.ask(ctx, "POST", "submit", asked)["result_id"])
+        """Query all logins; return the id of the result."""
+        descriptor = {"scope": [STREAM], "filter": {"event_type": [_LOGIN]}, "projection": _FIELDS, **more}
+        return str(self.ask(ctx, "POST", "submit", descriptor)["result_id"])
 
     def ended(self, ctx: Context, result_id: str) -> dict[str, Any]:
-        """Wait for the end of a query; returns its status."""
+        """Wait for the end of a query; return its status."""
         status: dict[str, Any] = {}
 
         def is_over() -> bool:
@@ -111,7 +111,7 @@ class Desk:
         return status
 
     def complete(self, ctx: Context, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        """Ask, and return the whole answer."""
+        """Query, and return the whole answer."""
         result_id = self.submit(ctx, **more)
         end = self.ended(ctx, result_id)
         equal(end["status"], "completed", f"the end of a query ({end['message']})")
@@ -129,7 +129,7 @@ class Desk:
 
 
 def rows_hash(rows: Sequence[Any]) -> str:
-    """Hash rows, as anybody can who has got them."""
+    """Hash rows, as any receiver can."""
     hasher = RowsHasher()
     hasher.extend(map(canonical_json.encode, rows))
     return hasher.rows_hash
@@ -144,27 +144,27 @@ def recorded(client: Client, stream: str, result_id: str) -> Iterator[dict[str, 
 
 
 def requests(client: Client, result_id: str) -> list[str]:
-    """Return the descriptors that the log has of a result."""
+    """Return the descriptors of a result in the log."""
     return [body["payload"] for body in recorded(client, _REQUESTS, result_id)]
 
 
 def digests(client: Client, result_id: str) -> list[str]:
-    """Return the digests that the log has of a result."""
+    """Return the digests of a result in the log."""
     return [body["payload"] for body in recorded(client, _RESULTS, result_id)]
 
 
 def make_desk(ctx: Context) -> Desk:
-    """Record events, and start a service that takes them in."""
+    """Record events, and start a service that ingests them."""
     hub = ctx.hubs.fresh(CONFIGS[Needs.OPEN])
-    home, place = ctx.home(), ctx.scratch / "query"
+    home, root = ctx.home(), ctx.scratch / "query"
     auditor = ctx.client(home, hub.url)
     reader = public_key(ReaderSecretKey(auditor.session.secrets.id_dh))
     hub_id = read_facts(ctx.http(hub.url).answer(STATUS)).identity.hub_id
     drafts = [event_draft(**event_fields(number)) for number in range(_EVENTS)]
     options = replace(RECORDING, to=reader)
     sent = list(send_drafts(ctx.client(hub=hub.url), STREAM, drafts, options))
-    place.mkdir()
-    policy = ("--policy", place / "policy.toml")
+    root.mkdir()
+    policy = ("--policy", root / "policy.toml")
     granted = veen(
         ctx.scratch, "query", "grant", "selftest", *policy, "--scope", "record/selftest/*", "--json"
     )
@@ -172,11 +172,11 @@ def make_desk(ctx: Context) -> Desk:
     words = (
         *("query", "serve", "--json", "--listen", "127.0.0.1:0", *policy, "--stream", STREAM),
         *("--hub", hub.url, "--log", hub.place, "--client", home, "--keyring", home),
-        *("--lake", place / "lake", "--state", place / "state"),
+        *("--lake", root / "lake", "--state", root / "state"),
     )
     service = TempService(ctx.scratch, "query-service", [*ctx.hubs.command, *map(str, words)])
     ctx.hubs.start(service)
-    return Desk(hub, hub_id, service, home, place / "lake", json.loads(granted.stdout)["token"], sent)
+    return Desk(hub, hub_id, service, home, root / "lake", json.loads(granted.stdout)["token"], sent)
 
 
 _OWN: Final = "it starts a query service over the files of a hub, and this hub is not ours"
@@ -200,9 +200,9 @@ def query_digest(ctx: Context) -> str:
     equal(seen, expected, "the rows of the answer")
     equal((digest["row_count"], digest["rows_hash"]), (len(rows), rows_hash(rows)), "row_count and rows_hash")
     equal(digest["evidence_hash"], NONE_HASH, "evidence_hash of an answer without evidence")
-    asked = desk.ask(ctx, "GET", f"descriptor/{digest['query_id']}")["descriptor"]
+    descriptor = desk.ask(ctx, "GET", f"descriptor/{digest['query_id']}")["descriptor"]
     reader, result_id = desk.reader(ctx), digest["result_id"]
-    equal(requests(reader, result_id), [canonical_json.encode(asked).decode()], "the request in the log")
+    equal(requests(reader, result_id), [canonical_json.encode(descriptor).decode()], "the request in the log")
     equal(digests(reader, result_id), [canonical_json.encode(digest).decode()], "the digest in the log")
     poll(lambda: _audits(reader, result_id), "an audit record of the query")
     audited = [("completed", bytes.fromhex(digest["rows_hash"]))]
@@ -211,7 +211,7 @@ def query_digest(ctx: Context) -> str:
 
 
 def _audits(reader: Client, result_id: str) -> list[tuple[str, bytes | None]]:
-    """Return what audit records say of a result: how it ended, and the hash of its rows."""
+    """Return what audit records state about a result: its status, and the hash of its rows."""
     bodies = [QUERY.decode(message.raw_body()) for message in reader.read(AUDIT)]
     return [
         (body["metadata"]["status"], body.get("result_digest"))
@@ -280,7 +280,7 @@ def query_damage(ctx: Context) -> str:
 
 @contextmanager
 def _damaged(files: Iterable[Path]) -> Iterator[None]:
-    """Have files with one bit changed in the middle, and then as they were."""
+    """Within the block, files have one bit changed in the middle."""
     before = {path: path.read_bytes() for path in files}
     check(before, "the lake has no entries")
     for path, data in before.items():
@@ -298,17 +298,17 @@ def query_elsewhere(ctx: Context) -> str:
     """Another zone, which has only copies of the events, gives the same answer and evidence."""
     desk = ctx.once(make_desk)
     page = desk.complete(ctx, evidence=_FULL)
-    asked = desk.ask(ctx, "GET", f"descriptor/{page['result_digest']['query_id']}")
-    files = {"descriptor": asked, "digest": page}
+    descriptor = desk.ask(ctx, "GET", f"descriptor/{page['result_digest']['query_id']}")
+    files = {"descriptor": descriptor, "digest": page}
     for name, value in files.items():
         (ctx.scratch / f"query-{name}.json").write_bytes(canonical_json.encode(value))
     there, home = ctx.hubs.fresh(CONFIGS[Needs.OPEN]), ctx.home()
     copies = [typed(IMPORTED, _copy(desk, number, sent)) for number, sent in enumerate(desk.sent)]
-    # Bridges promise no order.
+    # Bridges do not preserve the order.
     ctx.random.shuffle(copies)
-    taken = send_drafts(ctx.client(home, there.url), _COPIES, copies, RECORDING)
-    equal(len(list(taken)), len(copies), "copies")
-    # The other zone does not reach the origin: it has a set of its files.
+    sent = send_drafts(ctx.client(home, there.url), _COPIES, copies, RECORDING)
+    equal(len(list(sent)), len(copies), "copies")
+    # The other zone cannot reach the origin: it has a set of its files.
     origin = ctx.scratch / "query-origin"
     exported = veen(ctx.scratch, "export", "--hub", desk.hub.url, "--stream", STREAM, "--out", origin)
     equal(exported.returncode, 0, f"exit code of export ({exported.stderr})")
@@ -321,16 +321,16 @@ def query_elsewhere(ctx: Context) -> str:
         timeout=SPARK_SEC,
     )
     check(done.returncode in (0, 4) and done.stdout, f"query verify: {done.stderr[-300:]}")
-    said_there = json.loads(done.stdout)
-    check("items" in said_there, f"query verify: {said_there.get('detail')}")
-    items = said_there["items"]
+    report = json.loads(done.stdout)
+    check("items" in report, f"query verify: {report.get('detail')}")
+    items = report["items"]
     equal([name for name, item in items.items() if not item["equal"]], [], "what differs in the other zone")
     check({"row_count", "rows_hash", "evidence_hash"} <= set(items), "not all of the digest was compared")
     return f"{page['result_digest']['row_count']} rows, from copies"
 
 
 def _copy(desk: Desk, number: int, sent: Sent) -> dict[str, Any]:
-    """Return the copy of an event, as a bridge makes it (AGB-015)."""
+    """Return the copy of an event, as a bridge creates it (AGB-015)."""
     return IMPORTED.make(
         **event_fields(number),
         principal_id=sent.msg.client_id.hex(),

@@ -1,4 +1,4 @@
-"""Steps about the recorder: events, checkpoints, replay with proofs, and a record that was changed."""
+"""Steps about the recorder: events, checkpoints, replay with proofs, and detection of changes."""
 
 import shutil
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _EVER: Final = 2**40
 
 
 class _Office:
-    """One who produces, and one who reads, checkpoints and audits."""
+    """A producer, and an auditor who reads and checkpoints."""
 
     def __init__(self, ctx: Context, hub: str = "") -> None:
         self.stream = f"record/{ctx.name('recorder')}"
@@ -49,7 +49,7 @@ class _Office:
         equal(len(list(send_drafts(self.producer, self.stream, drafts, self._options))), count, "recorded")
 
     def lie(self) -> None:
-        """Record an event in somebody else's name."""
+        """Record an event with another client's id as principal."""
         body = EVENT.make(
             subject_id="s", principal_id="00" * 32, event_type="t", event_time=1, origin="o", payload=None
         )
@@ -118,7 +118,7 @@ def _proven(office: _Office, manifest: Manifest, first: int, last: int) -> list[
 
 
 def _check_nothing_passed_over(office: _Office, manifest: Manifest) -> None:
-    """Ask for a time in which nothing is, by a checkpoint that vouches for more than there is."""
+    """Prove an empty range of time by a checkpoint that covers more entries than exist."""
     more = replace(
         manifest, streams=tuple(replace(entry, upto_seq=entry.upto_seq + 1) for entry in manifest.streams)
     )
@@ -128,7 +128,7 @@ def _check_nothing_passed_over(office: _Office, manifest: Manifest) -> None:
     )
 
 
-# --- a record that was changed ------------------------------------------------------------------------------
+# --- changed entries ----------------------------------------------------------------------------------------
 
 
 def _edited(frames: list[bytes], nth: int) -> list[bytes]:
@@ -167,17 +167,17 @@ def record_tampering(ctx: Context) -> str:
     return f"{', '.join(_CHANGES)}: each found at its place"
 
 
-def _copied(home: Path, place: Path) -> Path:
-    shutil.copytree(home, place)
-    return place
+def _copied(home: Path, target: Path) -> Path:
+    shutil.copytree(home, target)
+    return target
 
 
 def _change(
-    place: Path, manifest: Manifest, stream: str, change: Callable[[list[bytes]], list[bytes]]
+    data_dir: Path, manifest: Manifest, stream: str, change: Callable[[list[bytes]], list[bytes]]
 ) -> None:
     """Change the entries of a stream in a copy of the files."""
     (label,) = (entry.label for entry in manifest.streams if entry.stream == stream)
-    (file,) = (place / Domain.DATA).glob(f"chunk-{label.hex()}-*")
+    (file,) = (data_dir / Domain.DATA).glob(f"chunk-{label.hex()}-*")
     data, frames, at = file.read_bytes(), [], 0
     while at < len(data):
         _, end = Frame.read(data, at)
@@ -188,7 +188,7 @@ def _change(
 
 def _check_named(client: Client, stream: str, what: str) -> None:
     judged = judge(client)
-    for verdict in ("order", "stability"):  # it is below a checkpoint, which is no longer true (SDR-022)
+    for verdict in ("order", "stability"):  # a checkpoint covers it, which no longer verifies (SDR-022)
         named = [
             (item.code, item.where.stream, item.where.seq)
             for item in judged.findings

@@ -1,4 +1,4 @@
-"""Steps about what clients build on a log: calls, and state that many write to."""
+"""Steps about RPC and CRDTs over a log."""
 
 import threading
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _KEYS: Final = (b"red", b"green", b"blue")
 
 
 class _Desk:
-    """Somebody who adds numbers, and counts how often he was asked to."""
+    """A server that adds numbers, and counts its calls."""
 
     def __init__(self, ctx: Context, stream: str) -> None:
         self.client = ctx.client()
@@ -42,14 +42,14 @@ class _Desk:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Answer calls meanwhile."""
+        """Serve calls within the block."""
         stop = threading.Event()
 
         def work() -> None:
             try:
                 while not stop.is_set():
                     self.client.run(self.server.step(wait_sec=1))
-            except Exception as error:  # noqa: BLE001 - told when the step is over
+            except Exception as error:  # noqa: BLE001 - reported at the end of the step
                 self.failure = error
 
         thread = threading.Thread(target=work, daemon=True)
@@ -102,13 +102,13 @@ def rpc_idempotency(ctx: Context) -> str:
     """A repeated call has one effect and one result, also after a restart of the server."""
     stream = ctx.name("idem")
     desk, caller = _Desk(ctx, stream), ctx.client()
-    again = CallOptions(timeout_ms=desk.options.timeout_ms, idem=7, sending=desk.options.sending)
+    options = CallOptions(timeout_ms=desk.options.timeout_ms, idem=7, sending=desk.options.sending)
     with desk.answering():
-        results = [_call(caller, stream, "add", [2, 3], again) for _ in range(2)]
+        results = [_call(caller, stream, "add", [2, 3], options) for _ in range(2)]
     desk.server = Responder(desk.client.session, stream)
     desk.server.add("add", desk._add)  # noqa: SLF001 - of this module
     with desk.answering():
-        results.append(_call(caller, stream, "add", [2, 3], again))
+        results.append(_call(caller, stream, "add", [2, 3], options))
     equal(results, [5, 5, 5], "results of one call")
     equal(desk.runs, 1, "effects of one call")
     return "one call made three times, one effect"
@@ -169,8 +169,8 @@ def _registers(drafts: list[Draft]) -> object:
 def _elements(drafts: list[Draft]) -> object:
     bodies = list(_bodies(drafts, ORSET.schema_id))
     gone = {one for body in bodies if isinstance(tomb := body.get("tomb"), list) for one in tomb}
-    kept = {body["elem"] for body in bodies if "elem" in body and body["id"] not in gone}
-    return sorted(elem.decode() for elem in kept if isinstance(elem, bytes))
+    present = {body["elem"] for body in bodies if "elem" in body and body["id"] not in gone}
+    return sorted(elem.decode() for elem in present if isinstance(elem, bytes))
 
 
 def _totals(drafts: list[Draft]) -> object:

@@ -1,4 +1,4 @@
-"""Steps about wallets: names, rules, summaries, copies, and money that moves over a hub."""
+"""Steps about wallets: ids, rules, summaries, copies, and transfers over a hub."""
 
 from collections.abc import Iterator
 from random import Random
@@ -40,7 +40,7 @@ _COUNTING: Final = bytes(range(32))
 _WALLETS: Final = [wallet_id(_REALM, bytes([nth]) * 32, "JPY") for nth in range(3)]
 _BRIDGE: Final = b"b" * 32
 _SHARED: Final = labels.stream_id("wallet/selftest")
-#: Worked out by hand, from the formulas.
+# Computed by hand, from the formulas.
 _PUBLISHED: Final = {
     "wallet": "e8699924c6a4a5d088b2fe8efd0b9f652190e83da85f84f8d42becc0400a64cd",
     "stream of a wallet": "d28b211bb167c0ff745302308f7fb8601ee29130a82b9e8c2d3bde0eb295a4bf",
@@ -52,7 +52,7 @@ _PUBLISHED: Final = {
 
 
 @step(Needs.NONE)
-def wallet_names(ctx: Context) -> str:  # noqa: ARG001 - names do not depend on chance
+def wallet_names(ctx: Context) -> str:  # noqa: ARG001 - ids do not depend on the seed
     """Ids of wallets, streams, transfers and approvals, and day numbers, are as published."""
     wallet = wallet_id(_REALM, b"\x22" * 32, "JPY")
     ids = {
@@ -74,7 +74,7 @@ def wallet_names(ctx: Context) -> str:  # noqa: ARG001 - names do not depend on 
 
 
 def _bodies(random: Random) -> Iterator[tuple[Schema, dict[str, Any]]]:
-    """Yield events without end; wallets are opened early, and rules are broken often."""
+    """Yield events forever; wallets are opened early, and rules are violated often."""
     while True:
         wallet = random.choice(_WALLETS)
         ts = random.choice((0, _T, _T + 60, _T + DAY, _T - DAY))
@@ -116,7 +116,7 @@ def _record(seq: int, schema: Schema, body: dict[str, Any], random: Random) -> R
 
 
 def _log(random: Random, length: int = _LENGTH) -> tuple[list[Record], list[tuple[str, dict[str, Any]]]]:
-    """Return a log, and what its events say."""
+    """Return a log, and the names and bodies of its events."""
     pairs = [pair for pair, _ in zip(_bodies(random), range(length), strict=False)]
     records = [_record(seq, schema, body, random) for seq, (schema, body) in enumerate(pairs, 1)]
     return records, [(schema.name, body) for schema, body in pairs]
@@ -132,11 +132,11 @@ def _paid_log(random: Random) -> list[Record]:
     return records
 
 
-# --- one after the other ------------------------------------------------------------------------------------
+# --- event by event -----------------------------------------------------------------------------------------
 
 
 class _Sequential:
-    """The rules, applied one event after the other, without summaries; ``own`` is whose own stream it is."""
+    """The rules, applied event by event, without summaries; ``own`` is the wallet that owns the stream."""
 
     def __init__(self, own: bytes | None = None) -> None:
         self.states = dict.fromkeys(_WALLETS, State())
@@ -147,7 +147,7 @@ class _Sequential:
         return self._own is not None and self.states[self._own].exists
 
     def add(self, name: str, body: dict[str, Any]) -> None:
-        """Apply an event, if it counts."""
+        """Apply an event, if it is valid."""
         wallet = body["wallet_id"]
         state = self.states[wallet]
         if self._is_alone() and wallet != self._own:
@@ -271,14 +271,14 @@ def wallet_merge(ctx: Context) -> str:
             for _ in range(4):
                 tree = folding.encode(_tree(folding, items, ctx.random))
                 equal(tree, whole, f"summary of {overlay.name}, joined in another way")
-                again = folding.encode(folding.decode(tree))
-                equal(again, whole, f"summary of {overlay.name}, kept and read")
+                reencoded = folding.encode(folding.decode(tree))
+                equal(reencoded, whole, f"summary of {overlay.name}, kept and read")
                 joined += 1
     return f"{joined} ways to join, {len(overlays)} folds"
 
 
 def _tree(folding: Fold, items: list[Annotated], random: Random | None) -> Summary:
-    """Join from left to right, or in random groups."""
+    """Merge from left to right, or in random groups."""
     if random is None or len(items) < 2:
         summary = folding.empty()
         for item in items:
@@ -351,7 +351,7 @@ def wallet_flow(ctx: Context) -> str:
 
 
 def _credit_from_nowhere(ctx: Context, client: Client, other: bytes) -> None:
-    """Check that a transfer into a wallet's own stream, where its debit is not in sight, moves nothing."""
+    """Check that a transfer into a wallet's own stream has no effect, as its debit is in another one."""
     realm, now = labels.realm_id(ctx.name("realm")), ctx.clock()
     mine = own_wallet(client, "EUR", realm)
     stream = wallet_stream(mine).hex()
