@@ -90,7 +90,7 @@ def test_messages_for_others_are_shown_as_such(opens: Opens, stream: str) -> Non
     alice.send(stream, "for bob", to=bob.session.identity)
     assert [item.body for item in bob.read(stream)] == [None, "for bob"]
     first = bob.read(stream)[0]
-    assert (first.is_open, first.problem) == (False, "sealed for somebody else")
+    assert (first.is_open, first.problem) == (False, "sealed to another reader")
     assert [item.is_open for item in alice.read(stream)] == [True, False]
 
 

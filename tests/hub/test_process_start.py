@@ -86,7 +86,7 @@ def test_a_stop_of_no_hub_is_no_error_and_tidies_up(tmp_path: Path) -> None:
     for _ in range(2):
         done = veen("hub", "stop", "--data-dir", f"file://{place}")
         assert (done.returncode, done.stderr) == (0, "")
-        assert "no hub runs" in done.stdout
+        assert "no hub is running" in done.stdout
     assert not (place / "hub.pid").exists()
     assert not (place / "state/hub.json").exists()
 

@@ -7,6 +7,7 @@ from veen.core.encoding.field_types import hex_from_json
 from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import SUBMIT_ENVELOPE_BYTES, Limits
 from veen.core.objects.proof_of_work import PowCookie, verify_challenge
+from veen.stdx.grammar import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def check_work(body: bytes, rules: PowRules, cookie: str | None, now: int) -> No
     if cookie is None:
         raise ProtocolError(
             Detail.PREFILTER_REJECT,
-            f"this hub requires {rules.difficulty} bits of proof of work in the header VEEN-PoW; "
+            f"this hub requires {counted(rules.difficulty, 'bit')} of proof of work in the header VEEN-PoW; "
             "see 'veen pow solve'",
             expected=rules.difficulty,
         )

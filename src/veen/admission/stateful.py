@@ -16,6 +16,7 @@ from veen.core.objects import labels
 from veen.core.objects.capability import Bucket, CapToken, effective_rate, verify_subject, verify_ttl
 from veen.core.objects.new_entry import NewEntry
 from veen.core.types import Label, VerifyKey
+from veen.stdx.grammar import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ def _check_count(cursor: ClientCursor, policy: Policy) -> None:
     if limit is not None and cursor.client_seq >= limit:
         raise ProtocolError(
             Detail.CLIENT_LIFETIME,
-            f"client_id has sent {cursor.client_seq} messages to this label; create a new one",
+            f"client_id has sent {counted(cursor.client_seq, 'message')} to this label; create a new one",
             field="client_seq",
             actual=cursor.client_seq,
             max_allowed=limit,

@@ -18,6 +18,7 @@ from veen.overlays.certificate import CertifiedLabel, StateCertificate
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import Report
 from veen.overlays.overlay import Key
+from veen.stdx.grammar import by_count, counted
 
 
 def parse_key(chosen: ChosenOverlay, text: str) -> Key:
@@ -88,7 +89,8 @@ def print_state(found: dict[str, Any]) -> None:
         warn(f"{place}: {item['code']}: {item['detail']}")
     count = len(told) if isinstance(told, list) else told
     if count and not isinstance(told, list):
-        warn(f"{count} events were reported as invalid; list them with --reports")
+        were = by_count(count, "was", "were")
+        warn(f"{counted(count, 'event')} {were} reported as invalid; for details, add --reports")
     rest = {name: value for name, value in found.items() if name in ("state_hash", "counts") and value}
     print_result({**rest, "upto": found["reached"][-1]["upto_seq"] if found["reached"] else 0}, as_json=False)
 

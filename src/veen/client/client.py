@@ -1,4 +1,4 @@
-"""``Client``: one client at one hub, for programs that block. ``AsyncClient`` has the same for asyncio.
+"""``Client``: one client of one hub, for blocking programs; ``AsyncClient`` is its counterpart for asyncio.
 
 with Client.open("alice", "http://127.0.0.1:37411") as client:
     client.send("orders", {"item": "tea"})
@@ -32,6 +32,7 @@ from veen.core.encoding.cbor import Value
 from veen.core.objects.capability import CapToken
 from veen.core.types import HubId, LeafHash, SchemaId, VerifyKey
 from veen.overlays.schema import Schema
+from veen.stdx.grammar import counted
 
 if TYPE_CHECKING:
     from veen.client.fold.interpret import FoldedState
@@ -43,15 +44,15 @@ CALL_TIMEOUT_SEC = 30.0
 
 
 class Client:
-    """One client at one hub; blocking, for one thread at a time.
+    """One client of one hub; blocking, for one thread at a time.
 
     Example:
         with Client.open("alice", "http://127.0.0.1:37411") as client:
             client.send("orders", {"item": "tea"})
 
     Every method that needs the hub raises NetworkError if it cannot be reached, RejectedError if it rejects
-    the request, PinError if it is not the hub that this client knows, and ProtocolError or DivergenceError if
-    its response breaks a rule. All of them are a VeenError.
+    the request, PinError if it is not the pinned hub, and ProtocolError or DivergenceError if its response
+    breaks a rule. All of them are a VeenError.
     """
 
     def __init__(self, session: Session, hub: Hub) -> None:
@@ -71,23 +72,23 @@ class Client:
         retry: Retry = DEFAULT_RETRY,
         rotation: Rotation | None = DEFAULT_ROTATION,
     ) -> Self:
-        """Open the directory of a client for work with a hub.
+        """Open a client directory for use with a hub.
 
         Example:
             with Client.open("alice", "http://127.0.0.1:37411") as client:
                 ...
 
-        What is left out is found as the command line finds it: in ``VEEN_CLIENT``, ``VEEN_HUB`` and
-        ``VEEN_KEYSTORE_PASSPHRASE``, then in the configuration file, then in the default directories.
+        Omitted arguments are resolved as by the command line: from ``VEEN_CLIENT``, ``VEEN_HUB`` and
+        ``VEEN_KEYSTORE_PASSPHRASE``, then the configuration file, then the default directories.
 
         Args:
             home: The client directory, as ``veen keygen`` creates it.
-            hub: URL of the hub, its data directory, or an exported set.
+            hub: URL of the hub, or path of its data directory or of an exported set.
             hub_id: Accept only the hub with this id (bytes, or 64 hex digits).
             trust: Whether to pin a hub that this client has never seen.
-            passphrase: Of the keystore, or a function that returns it.
+            passphrase: Passphrase of the keystore, or a function that returns it.
             timeout: Seconds to wait for one response.
-            retry: How often, and with which pauses, requests are repeated.
+            retry: Retry policy: number of attempts, and pauses between them.
             rotation: When the client key is replaced automatically; None: never.
 
         Raises:
@@ -117,7 +118,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection to the hub; a ``with`` block does it at its end.
+        """Close the connection to the hub, as the end of a ``with`` block does.
 
         Example:
             client.close()
@@ -136,17 +137,17 @@ class Client:
 
     @property
     def identity(self) -> IdentityCard:
-        """This client's identity card, to be given to others."""
+        """The identity card of this client, for others to seal messages to and issue tokens for."""
         return self.session.identity
 
     @property
     def client_id(self) -> VerifyKey:
-        """The key that signs messages at present; it changes when the client rotates its key."""
+        """The key that currently signs messages; it changes when the client rotates its key."""
         return self.session.client_id
 
     @property
     def hub_id(self) -> HubId:
-        """The id of the hub, which is asked for it if this client has not used it since it was opened."""
+        """The id of the hub; the client connects first if it has not yet."""
         return self.connect().identity.hub_id
 
     @property
@@ -265,9 +266,9 @@ class Client:
             timeout: Seconds to wait for the reply.
             to: Identity card or key of the server. Only replies signed by the owner of a card are accepted.
             token: Capability token to use.
-            idem: Number of this call: a call with the same number is not executed again.
-            repeats: How often to repeat the request while no reply comes; needs ``idem``.
-            servers: Keys whose replies are accepted. Default: those of the card, else of every writer.
+            idem: Idempotency number: a call with the same number is not executed again.
+            repeats: How often to resend the request while there is no reply; needs ``idem``.
+            servers: Keys whose replies are accepted. Default: those of the card, else of any writer.
 
         Raises:
             BodyError: CBOR cannot represent the arguments.
@@ -357,8 +358,8 @@ class Client:
             epoch: Read only this epoch.
             limit: Yield at most this many entries.
             prove: Request and verify an inclusion proof of each page as well.
-            resume: Continue after the last page that this client has finished with ``resume``. Entries are
-                delivered at least once: after a crash those of the last page are yielded again.
+            resume: Continue after the last page that this client finished reading with ``resume``. Entries
+                are delivered at least once: after a crash, those of the last page are yielded again.
 
         Raises:
             ProtocolError: An entry fails a check; the entries before it have been yielded.
@@ -413,13 +414,13 @@ class Client:
             state = client.fold(Votes(), "poll")
             print(state["tea"], state.position, state.hash.hex())
 
-        Summaries are cached in the client directory, so that the next fold reads only what is new.
+        Summaries are cached in the client directory, so that the next fold reads only new entries.
 
         Args:
             overlay: How entries become state.
             stream: Name of the stream, or its id of 64 hex digits.
             upto: Position of the last entry to fold. Default: the end of the stream.
-            now: The time for which the state is shown, for overlays whose states depend on it.
+            now: The time at which the state is viewed, for overlays whose state depends on it.
 
         Raises:
             ProtocolError: An entry fails a check.
@@ -465,9 +466,11 @@ class Client:
 
 
 def check_attachment(message: Message, index: int) -> None:
-    """Reject an index that the message has no attachment for."""
+    """Reject an index for which the message has no attachment."""
     if not 0 <= index < len(message.attachments):
-        raise ClientStateError(f"the message has {len(message.attachments)} attachments, counted from 0")
+        raise ClientStateError(
+            f"the message has {counted(len(message.attachments), 'attachment')}, counted from 0"
+        )
 
 
 async def fetch_attachment(message: Message, index: int) -> bytes:

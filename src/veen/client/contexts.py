@@ -1,7 +1,7 @@
-"""Which client and which hub are meant when none is named; the command line and ``Client.open`` share this.
+"""Resolve the default client and hub, for the command line and ``Client.open``.
 
-In this order: what a command or call names, the variables ``VEEN_CLIENT`` and ``VEEN_HUB``, the user's
-configuration file, and the directories that ``veen keygen`` and ``veen hub start`` use by default.
+In order of precedence: the arguments of the command or call, the variables ``VEEN_CLIENT`` and ``VEEN_HUB``,
+the user's configuration file, and the default directories of ``veen keygen`` and ``veen hub start``.
 """
 
 import json
@@ -16,7 +16,7 @@ from veen.client.errors import ContextError
 DEFAULT_DATA_DIR: Final = "~/.local/share/veen/hub"
 DEFAULT_CLIENT: Final = "~/.local/share/veen/client"
 _CONFIG: Final = "veen/config.toml"
-# The settings of the configuration file, with their meaning.
+# The settings of the configuration file, with descriptions for help texts.
 KEYS: Final[Mapping[str, str]] = {
     "client": "directory of the client that commands use",
     "hub": "URL or data directory of the hub that commands use",
@@ -32,10 +32,10 @@ def config_path(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def load_config() -> dict[str, str]:
-    """Read the user's configuration; empty without a file.
+    """Read the user's configuration; empty if there is no file.
 
     Raises:
-        ContextError: The file cannot be read, or has other settings than ``KEYS``.
+        ContextError: The file cannot be read, or has a setting that is not in ``KEYS``.
     """
     path = config_path()
     try:
@@ -53,26 +53,26 @@ def load_config() -> dict[str, str]:
 def find_client(
     home: str | os.PathLike[str] = "", *, key: str = "client", variable: str = "VEEN_CLIENT"
 ) -> Path:
-    """Return the directory of a client: the one that is named, or the default.
+    """Return the named client directory, or the default.
 
     Raises:
-        ContextError: There is no such directory, or the configuration file is damaged.
+        ContextError: The directory does not exist, or the configuration file is invalid.
     """
     named = os.fspath(home) or os.environ.get(variable, "") or load_config().get(key, "")
     if not named and key == "admin":
         return find_client()
     path = Path(named or DEFAULT_CLIENT).expanduser()
     if not path.is_dir():
-        hint = "make one with: veen keygen" + (f" --out {path}" if named else "")
+        hint = "create one with: veen keygen" + (f" --out {path}" if named else "")
         raise ContextError(f"there is no client in {path}; {hint}")
     return path
 
 
 def default_hub() -> str | None:
-    """Return the hub that is meant when none is named: a URL or a directory.
+    """Return the default hub, as a URL or directory; None if there is none.
 
     Raises:
-        ContextError: The configuration file is damaged.
+        ContextError: The configuration file is invalid.
     """
     named = os.environ.get("VEEN_HUB", "") or load_config().get("hub", "")
     if named:
@@ -82,22 +82,22 @@ def default_hub() -> str | None:
 
 
 def find_hub(hub: str | None = None) -> str:
-    """Return the hub that is named, or the default.
+    """Return the named hub, or the default.
 
     Raises:
         ContextError: None is named, and there is no default.
     """
-    found = hub or default_hub()
-    if found is None:
+    name = hub or default_hub()
+    if name is None:
         raise ContextError(
             "no hub was named: pass its URL or data directory, or set VEEN_HUB, or run: "
             "veen config set hub URL_OR_DIRECTORY; or start one here: veen hub start"
         )
-    return found
+    return name
 
 
 def described_hub(env: str, name: str) -> dict[str, Any]:
-    """Return a hub of an environment's descriptor (ENV-003).
+    """Return a hub from the descriptor of an environment (ENV-003).
 
     Raises:
         ContextError: The descriptor cannot be read, or has no such hub.

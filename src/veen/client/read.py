@@ -56,31 +56,31 @@ class Opener:
             pad_block = self._session.pad_block(msg.profile_id)
         except ProtocolError as error:
             return Message(epoch, msg, receipt, problem=f"does not open: {error}")
-        for nth, key in enumerate(self._keys):
+        for index, key in enumerate(self._keys):
             try:
                 opened = open_msg(msg, key, pad_block=pad_block, limits=self._session.limits)
             except ProtocolError as error:
                 if error.detail in (Detail.HDR_AEAD, Detail.DH_ZERO):
                     continue
                 return Message(epoch, msg, receipt, problem=f"does not open: {error}")
-            if nth:
-                self._keys.insert(0, self._keys.pop(nth))
+            if index:
+                self._keys.insert(0, self._keys.pop(index))
             return _read(epoch, msg, receipt, opened)
-        return Message(epoch, msg, receipt, problem="sealed for somebody else")
+        return Message(epoch, msg, receipt, problem="sealed to another reader")
 
 
 def _read(epoch: int, msg: Msg, receipt: Receipt, opened: OpenedPayload) -> Message:
     """Check what only a reader can: a sender may have written anything."""
     body = decode_body(opened.body)
-    listed: tuple[Attachment, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
     problem = None
     try:
         opened.header.verify_cap_ref(msg.auth_ref)
-        listed = attachments_of(body)
-        att.verify_root(opened.header.att_root, [item.coid for item in listed])
+        attachments = attachments_of(body)
+        att.verify_root(opened.header.att_root, [item.coid for item in attachments])
     except ProtocolError as error:
         problem = str(error)
-    return Message(epoch, msg, receipt, opened.header, body, listed, problem, opened)
+    return Message(epoch, msg, receipt, opened.header, body, attachments, problem, opened)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +131,11 @@ class StreamReader:
         # Of the first epoch; those after it are read from their beginning.
         self._start = max(options.start, 1)
         # How many entries are still wanted.
-        self._left = options.limit
+        self._remaining = options.limit
         self._epochs: list[_Epoch] = []
         self._opener: Opener | None = None
         self._secrets = session.secrets
-        self._renewed = False
+        self._has_reconnected = False
         #: What stopped the reading, until the good entries before it have been handed out.
         self._failure: VeenError | None = None
         self.at_end = False
@@ -148,7 +148,7 @@ class StreamReader:
     @property
     def is_full(self) -> bool:
         """Whether as many entries were returned as were wanted."""
-        return self._left is not None and self._left <= 0
+        return self._remaining is not None and self._remaining <= 0
 
     async def fetch(self, wait_sec: int = 0) -> list[Message]:
         """Return the next entries; none at the end, or if nothing has come in that time.
@@ -171,11 +171,11 @@ class StreamReader:
         while True:
             for item in list(self._epochs):
                 newest = item is self._epochs[-1]
-                wait = self._patience(item.epoch, wait_sec) if newest and not found_more else 0
+                wait = self._max_wait(item.epoch, wait_sec) if newest and not found_more else 0
                 messages = await self._page(item, wait)
                 if messages:
                     self.at_end = False
-                    self._left = None if self._left is None else self._left - len(messages)
+                    self._remaining = None if self._remaining is None else self._remaining - len(messages)
                     return messages
             found_more = await self._look_for_epochs()
             if not found_more:
@@ -185,38 +185,38 @@ class StreamReader:
         self.at_end = True
         return []
 
-    def _patience(self, epoch: int, wait_sec: int) -> int:
+    def _max_wait(self, epoch: int, wait_sec: int) -> int:
         """Return how long to wait for entries of an epoch: not beyond its end, when others come up."""
         epoch_sec = self._session.profiles[0].epoch_sec
         if not epoch_sec or not wait_sec:
             return wait_sec
-        left = (epoch + 1) * epoch_sec - self._session.clock()
-        return max(1, min(wait_sec, left))
+        remaining = (epoch + 1) * epoch_sec - self._session.clock()
+        return max(1, min(wait_sec, remaining))
 
     async def settle(self) -> None:
         """Note in the state how far the application has come."""
-        dealt = [item for item in self._epochs if item.delivered]
-        if not dealt:
+        delivered = [item for item in self._epochs if item.delivered]
+        if not delivered:
             return
 
         newer: list[tuple[LabelCheck, LabelState]] = []
 
         def save(state: State) -> None:
-            for item in dealt:
-                _, kept = self._session.label_state(state, self._stream, item.epoch)
+            for item in delivered:
+                _, label_state = self._session.label_state(state, self._stream, item.epoch)
                 if not self._options.peek:
-                    kept.read_seq = max(kept.read_seq, item.delivered)
-                if kept.receipt != item.check.known.receipt:
-                    newer.append((item.check, kept))  # another has gone on meanwhile
+                    label_state.read_seq = max(label_state.read_seq, item.delivered)
+                if label_state.receipt != item.check.known.receipt:
+                    newer.append((item.check, label_state))  # another has gone on meanwhile
                 elif item.check.receipt is not None:
-                    kept.advance(item.check.peaks, item.check.receipt)
-                    item.check.known = kept
+                    label_state.advance(item.check.peaks, item.check.receipt)
+                    item.check.known = label_state
 
         await self._session.update(save)
-        for item in dealt:
+        for item in delivered:
             item.delivered = 0
-        for check, kept in newer:
-            await agree(self._session, check, kept)
+        for check, label_state in newer:
+            await agree(self._session, check, label_state)
 
     async def _look_for_epochs(self) -> bool:
         """Begin with epochs that have come up since; False if there are none.
@@ -228,20 +228,20 @@ class StreamReader:
         last = self._epochs[-1].epoch if self._epochs else -1
         only = self._options.epoch
         if only is not None or not epoch_sec:
-            found = [] if self._epochs else [only or 0]
+            new_epochs = [] if self._epochs else [only or 0]
         else:
-            found = await list_epochs(session, self._stream, last + 1)
-        for epoch in found:
+            new_epochs = await list_epochs(session, self._stream, last + 1)
+        for epoch in new_epochs:
             state = await Blocking(session.home.load)
-            label, kept = session.label_state(state, self._stream, epoch)
+            label, label_state = session.label_state(state, self._stream, epoch)
             start, self._start = self._start, 1
-            start = kept.read_seq + 1 if self._options.resume else start
-            check = await start_at(session, label, kept, start)
+            start = label_state.read_seq + 1 if self._options.resume else start
+            check = await start_at(session, label, label_state, start)
             self._epochs.append(_Epoch(epoch, check, start))
         if epoch_sec and self._epochs:
             oldest = self._epochs[-1].epoch - LATE_SEC // epoch_sec - 1
-            self._epochs = [item for item in self._epochs if item.epoch >= oldest or item.epoch in found]
-        return bool(found)
+            self._epochs = [item for item in self._epochs if item.epoch >= oldest or item.epoch in new_epochs]
+        return bool(new_epochs)
 
     async def _page(self, item: _Epoch, wait_sec: int) -> list[Message]:
         check, session, opener = item.check, self._session, self._opener
@@ -249,44 +249,44 @@ class StreamReader:
         stop, prove = self._options.stop, self._options.prove
         if stop is not None and check.next_seq > stop:
             return []
-        most = PAGE_ITEMS if self._left is None else min(PAGE_ITEMS, self._left)
+        max_items = PAGE_ITEMS if self._remaining is None else min(PAGE_ITEMS, self._remaining)
         request = StreamRequest(
             label=check.label,
             from_seq=check.next_seq,
             to_seq=stop,
-            max_items=most,
+            max_items=max_items,
             with_receipts=True,
             with_mmr_proof=prove or None,
         )
         page = await fetch_page(session, request, wait_sec)
-        page = replace(page, items=page.items[:most])
-        found: list[Message] = []
+        page = replace(page, items=page.items[:max_items])
+        messages: list[Message] = []
         try:
             if not page.items:
                 check.end()
-            await Blocking(lambda: _open_each(opener, item, page, found))
-            if prove and found:
-                _verify_page_proof(page, found[-1])
+            await Blocking(lambda: _open_each(opener, item, page, messages))
+            if prove and messages:
+                _verify_page_proof(page, messages[-1])
         except ProtocolError as error:
-            if error.detail in (Detail.SIG_INVALID, Detail.KEY_INACTIVE) and not self._renewed:
-                self._renewed = True  # perhaps the hub has a new key; once is enough to know
+            if error.detail in (Detail.SIG_INVALID, Detail.KEY_INACTIVE) and not self._has_reconnected:
+                self._has_reconnected = True  # perhaps the hub has a new key; once is enough to know
                 try:
                     await session.reconnect()
                     check.pin = await session.connect()
-                    found += await self._page(item, 0)
-                except VeenError as late:
-                    if not found:
+                    messages += await self._page(item, 0)
+                except VeenError as retry_error:
+                    if not messages:
                         raise
-                    self._failure = late
+                    self._failure = retry_error
             else:
                 self._failure = error
         except DivergenceError as error:
             self._failure = error
-        if not found and self._failure is not None:
+        if not messages and self._failure is not None:
             raise self._failure
-        item.delivered = check.peaks.size if found else item.delivered
-        self._renewed = False
-        return [message for message in found if message.position >= item.first]
+        item.delivered = check.peaks.size if messages else item.delivered
+        self._has_reconnected = False
+        return [message for message in messages if message.position >= item.first]
 
 
 def read_stream(
@@ -298,8 +298,8 @@ def read_stream(
         yield from driver.run(reader.fetch(FOLLOW_SEC if follow else 0))
 
 
-def _open_each(opener: Opener, item: _Epoch, page: StreamResponse, found: list[Message]) -> None:
-    found.extend(opener.open(item.epoch, each.msg, item.check.accept(each)) for each in page.items)
+def _open_each(opener: Opener, item: _Epoch, page: StreamResponse, messages: list[Message]) -> None:
+    messages.extend(opener.open(item.epoch, each.msg, item.check.accept(each)) for each in page.items)
 
 
 def _verify_page_proof(page: StreamResponse, last: Message) -> None:
@@ -311,16 +311,16 @@ def _verify_page_proof(page: StreamResponse, last: Message) -> None:
 
 async def list_epochs(session: Session, stream: str, from_epoch: int) -> list[int]:
     """Return the epochs from one on in which a stream has entries."""
-    found: list[int] = []
+    epochs: list[int] = []
     start: int | None = from_epoch
     while start is not None:
-        asked = StreamEpochsRequest(stream_id=labels.stream_id(stream), from_epoch=start)
-        page = await session.ask(asked, StreamEpochsResponse)
-        ascending = all(left < right for left, right in zip(page.epochs, page.epochs[1:], strict=False))
+        request = StreamEpochsRequest(stream_id=labels.stream_id(stream), from_epoch=start)
+        page = await session.ask(request, StreamEpochsResponse)
+        ascending = all(earlier < later for earlier, later in zip(page.epochs, page.epochs[1:], strict=False))
         after = page.next_epoch
-        goes_on = after is None or not page.epochs or after > page.epochs[-1]
-        if not ascending or not goes_on or (page.epochs and page.epochs[0] < start):
+        advances = after is None or not page.epochs or after > page.epochs[-1]
+        if not ascending or not advances or (page.epochs and page.epochs[0] < start):
             raise ProtocolError(Detail.VALUE, "the epochs are out of order", field="epochs")
-        found += page.epochs
+        epochs += page.epochs
         start = page.next_epoch if page.epochs else None
-    return found
+    return epochs

@@ -58,9 +58,9 @@ from veen.core.types import (
 BATCH: Final = 256
 _BATCH_BYTES: Final = 4 << 20
 #: Bits of proof of work that are done: some minutes. Who asks for more wants us to do nothing else.
-_MOST_WORK: Final = 26
+MAX_POW_BITS: Final = 26
 #: Nonces that are tried in one portion, and at all: more than that difficulty ever needs.
-_NONCES, _MOST_NONCES = 1 << 16, 1 << 32
+_NONCES_PER_STEP, _MAX_NONCES = 1 << 16, 1 << 32
 _LOST_STATE: Final = frozenset({Detail.DUPLICATE, Detail.CLIENT_SEQ, Detail.PREV_ACK})
 
 
@@ -91,10 +91,10 @@ class Sender:
             state = session.locked_state = await Blocking(session.home.load)
             stream_id = labels.stream_id(self._stream)
             count = 0
-            for label, kept in state.labels.items():
-                if kept.stream_id == stream_id:
+            for label, label_state in state.labels.items():
+                if label_state.stream_id == stream_id:
                     count += len(await Blocking(partial(session.home.outbox, label)))
-                    await self._flush(state, label, kept)
+                    await self._flush(state, label, label_state)
             return count
 
     async def _send_some(self, drafts: Sequence[Draft]) -> list[Sent]:
@@ -103,17 +103,17 @@ class Sender:
         for attempt in (1, 2):
             state = session.locked_state = await Blocking(session.home.load)
             profile = session.profile(self._options.profile_id)
-            known = len(state.labels)
-            label, kept = session.label_state(state, self._stream, self._epoch_of(profile))
-            if len(state.labels) > known:  # flush finds what was kept by the labels that are known
+            labels_before = len(state.labels)
+            label, label_state = session.label_state(state, self._stream, self._epoch_of(profile))
+            if len(state.labels) > labels_before:  # flush finds what was kept by the labels that are known
                 await Blocking(partial(session.home.save, state))
-            await self._flush(state, label, kept)
-            await self._rotate(kept)
-            batch = await self._seal(drafts, profile, label, kept)
+            await self._flush(state, label, label_state)
+            await self._rotate(label_state)
+            batch = await self._seal(drafts, profile, label, label_state)
             try:
-                return await self._deliver(state, label, kept, batch)
+                return await self._deliver(state, label, label_state, batch)
             except RejectedError as error:
-                if attempt == 2 or not await self._can_mend(error, state, label, kept):
+                if attempt == 2 or not await self._can_recover(error, state, label, label_state):
                     raise
         raise AssertionError("the second attempt returns or raises")
 
@@ -122,29 +122,31 @@ class Sender:
             return labels.epoch_at(self._session.clock(), profile.epoch_sec)
         return self._epoch
 
-    async def _can_mend(self, error: RejectedError, state: State, label: Label, kept: LabelState) -> bool:
+    async def _can_recover(
+        self, error: RejectedError, state: State, label: Label, label_state: LabelState
+    ) -> bool:
         """Find out what we did not know: numbers used before the state was lost, or the hub's epoch."""
         if isinstance(error, EpochError):
-            found = await with_retry(Describe("/tooling/status"), self._session.retry, self._session.random)
-            self._epoch = read_epoch(found)
+            status = await with_retry(Describe("/tooling/status"), self._session.retry, self._session.random)
+            self._epoch = read_epoch(status)
             return True
         if error.code == Code.SEQ and error.detail in _LOST_STATE:
-            await rebuild(self._session, state, label, kept)
+            await rebuild(self._session, state, label, label_state)
             return True
         return False
 
     # --- before ---------------------------------------------------------------------------------------------
 
-    async def _rotate(self, kept: LabelState) -> None:
+    async def _rotate(self, label_state: LabelState) -> None:
         """Change the client key when it has been used enough, unless a token is bound to it (C-50, C-96)."""
         session, bounds = self._session, self._session.rotation
         if bounds is None or self._options.as_identity or self._options.keep_key:
             return
         key = session.secrets.client
         client_id = key.signing_key.public_key
-        used = kept.writers.get(client_id)
-        old = session.clock() - key.created_at >= bounds.max_age_sec
-        if not old and (used is None or used.client_seq < bounds.max_msgs):
+        writer = label_state.writers.get(client_id)
+        is_old = session.clock() - key.created_at >= bounds.max_age_sec
+        if not is_old and (writer is None or writer.client_seq < bounds.max_msgs):
             return
         if await Blocking(lambda: self._token(client_id)) is not None:
             return
@@ -168,7 +170,7 @@ class Sender:
         return shared.public_key if shared is not None else public_key(ReaderSecretKey(secrets.id_dh))
 
     async def _seal(
-        self, drafts: Sequence[Draft], profile: Profile, label: Label, kept: LabelState
+        self, drafts: Sequence[Draft], profile: Profile, label: Label, label_state: LabelState
     ) -> list[tuple[Msg, tuple[Attachment, ...]]]:
         key = self._signing_key()
         token = await Blocking(lambda: self._token(key.public_key))
@@ -176,25 +178,25 @@ class Sender:
             profile_id=profile.profile_id,
             label=label,
             client_id=key.public_key,
-            client_seq=kept.writer(key.public_key).client_seq,
-            prev_ack=kept.prev_ack,
+            client_seq=label_state.writer(key.public_key).client_seq,
+            prev_ack=label_state.prev_ack,
             auth_ref=None if token is None else token.auth_ref,
         )
-        made: list[tuple[Msg, tuple[Attachment, ...]]] = []
+        batch: list[tuple[Msg, tuple[Attachment, ...]]] = []
         size = 0
         for draft in drafts[:BATCH]:
             context = replace(context, client_seq=context.client_seq + 1)
             try:
                 msg, attached = await self._seal_one(draft, context, key, profile)
             except Exception:
-                if made:
+                if batch:
                     break  # those before it are sent; when its turn comes, its fault is told
                 raise
             size += len(msg.encode())
-            if made and size > _BATCH_BYTES:
+            if batch and size > _BATCH_BYTES:
                 break
-            made.append((msg, attached))
-        return made
+            batch.append((msg, attached))
+        return batch
 
     async def _seal_one(
         self, draft: Draft, context: MsgContext, key: SigningKey, profile: Profile
@@ -213,8 +215,8 @@ class Sender:
             attached.append(Attachment(coid, len(plain), name))
             await with_retry(PutAttachment(coid, sealed), session.retry, session.random)
         header, body = draft.header(context.auth_ref), draft.encode(context, attached)
-        done = sealer.finish(header=header, body=body, pad_block=profile.pad_block)
-        return Msg.sign(key, context, done.ciphertext), tuple(attached)
+        sealed_msg = sealer.finish(header=header, body=body, pad_block=profile.pad_block)
+        return Msg.sign(key, context, sealed_msg.ciphertext), tuple(attached)
 
     # --- on the way -----------------------------------------------------------------------------------------
 
@@ -222,13 +224,13 @@ class Sender:
         self,
         state: State,
         label: Label,
-        kept: LabelState,
+        label_state: LabelState,
         batch: Sequence[tuple[Msg, tuple[Attachment, ...]]],
     ) -> list[Sent]:
         msgs = [msg for msg, _ in batch]
         await Blocking(lambda: self._session.home.put_outbox(label, msgs))
         try:
-            receipts, error = await self._submit(label, kept, msgs, unsure=False)
+            receipts, error = await self._submit(label, label_state, msgs, unsure=False)
         except NetworkError as unsure:
             raise NetworkError(
                 f"{unsure}; it is unknown whether it has the message, which is stored: the next send to this "
@@ -238,17 +240,17 @@ class Sender:
             await Blocking(lambda: self._session.home.clear_outbox(label))
             raise
         if receipts:
-            await self._remember(state, label, kept, msgs[: len(receipts)], receipts)
+            await self._save_accepted(state, label, label_state, msgs[: len(receipts)], receipts)
         else:
             await Blocking(lambda: self._session.home.clear_outbox(label))
         if error is not None and not receipts:
             raise error
-        epoch = kept.epoch
+        epoch = label_state.epoch
         pairs = zip(batch, receipts, strict=False)
         return [Sent(msg, receipt, epoch, attached) for (msg, attached), receipt in pairs]
 
     async def _submit(
-        self, label: Label, kept: LabelState, msgs: list[Msg], *, unsure: bool
+        self, label: Label, label_state: LabelState, msgs: list[Msg], *, unsure: bool
     ) -> tuple[list[Receipt], RejectedError | None]:
         """Submit until all are accepted or one is rejected; return the receipts of those before it.
 
@@ -258,8 +260,8 @@ class Sender:
         receipts: list[Receipt] = []
         failures = 0
         while len(receipts) < len(msgs):
-            left = msgs[len(receipts) :]
-            request = Submit(tuple(msg.encode() for msg in left), await self._work(left))
+            pending = msgs[len(receipts) :]
+            request = Submit(tuple(msg.encode() for msg in pending), await self._pow_headers(pending))
             try:
                 answers: list[SubmitResponse | ErrorEnvelope] = await request
             except NetworkError:
@@ -269,55 +271,59 @@ class Sender:
                 await session.retry.pause(failures, None, session.random)
                 continue
             except RejectedError as error:  # the request as a whole
-                answers = [error.envelope] * len(left)
-            taken, refusal = await self._take(label, left, answers)
-            receipts += taken
-            if refusal is None:
+                answers = [error.envelope] * len(pending)
+            accepted, rejection = await self._receipts_of(label, pending, answers)
+            receipts += accepted
+            if rejection is None:
                 continue
-            failures = 1 if taken else failures + 1
-            if session.retry.gives_up(failures, refusal.envelope):
+            failures = 1 if accepted else failures + 1
+            if session.retry.gives_up(failures, rejection.envelope):
                 if unsure:
-                    receipts += await self._look_for(label, kept, msgs[len(receipts) :], refusal)
-                return receipts, None if len(receipts) == len(msgs) else refusal
-            await session.retry.pause(failures, refusal.envelope.retry_after, session.random)
+                    receipts += await self._find_accepted(
+                        label, label_state, msgs[len(receipts) :], rejection
+                    )
+                return receipts, None if len(receipts) == len(msgs) else rejection
+            await session.retry.pause(failures, rejection.envelope.retry_after, session.random)
         return receipts, None
 
-    async def _look_for(
-        self, label: Label, kept: LabelState, msgs: list[Msg], refusal: RejectedError
+    async def _find_accepted(
+        self, label: Label, label_state: LabelState, msgs: list[Msg], rejection: RejectedError
     ) -> list[Receipt]:
         """Return the receipts of messages that are rejected now, but were accepted before (CLNT-015)."""
-        if is_passing(refusal.envelope):
-            raise NetworkError(str(refusal)) from None  # it may even be taken yet
-        found: dict[LeafHash, Receipt] = {}
+        if is_passing(rejection.envelope):
+            raise NetworkError(str(rejection)) from None  # it may even be taken yet
+        by_leaf: dict[LeafHash, Receipt] = {}
 
         def note(item: StreamItem) -> None:
             if item.receipt is not None:
-                found[item.receipt.leaf_hash] = item.receipt
+                by_leaf[item.receipt.leaf_hash] = item.receipt
 
         try:
-            check = await start_at(self._session, label, kept, msgs[0].prev_ack + 1)
+            check = await start_at(self._session, label, label_state, msgs[0].prev_ack + 1)
             await walk(self._session, check, note=note)
         except RejectedError as error:
-            raise NetworkError(f"{refusal}; and its log cannot be read: {error}") from None
-        there = takewhile(lambda receipt: receipt is not None, (found.get(msg.leaf_hash) for msg in msgs))
-        return [receipt for receipt in there if receipt is not None]
+            raise NetworkError(f"{rejection}; and its log cannot be read: {error}") from None
+        accepted = takewhile(
+            lambda receipt: receipt is not None, (by_leaf.get(msg.leaf_hash) for msg in msgs)
+        )
+        return [receipt for receipt in accepted if receipt is not None]
 
-    async def _take(
+    async def _receipts_of(
         self, label: Label, msgs: list[Msg], answers: list[SubmitResponse | ErrorEnvelope]
     ) -> tuple[list[Receipt], RejectedError | None]:
-        taken: list[Receipt] = []
+        receipts: list[Receipt] = []
         for msg, answer in zip(msgs, answers, strict=True):
             if isinstance(answer, SubmitResponse):
-                taken.append(answer.receipt)
+                receipts.append(answer.receipt)
                 continue
             error = rejection_of(answer)
-            found = await self._taken_before(label, msg, error)
-            if found is None:
-                return taken, error
-            taken.append(found)
-        return taken, None
+            receipt = await self._accepted_before(label, msg, error)
+            if receipt is None:
+                return receipts, error
+            receipts.append(receipt)
+        return receipts, None
 
-    async def _taken_before(self, label: Label, msg: Msg, error: RejectedError) -> Receipt | None:
+    async def _accepted_before(self, label: Label, msg: Msg, error: RejectedError) -> Receipt | None:
         """Return the receipt of a message that the hub already has, by the position it reports (C-63)."""
         seq = error.field("stream_seq")
         if error.code != Code.SEQ or not isinstance(seq, int):
@@ -325,7 +331,7 @@ class Sender:
         receipt = await fetch_receipt(self._session, label, seq)
         return receipt if receipt is not None and receipt.leaf_hash == msg.leaf_hash else None
 
-    async def _work(self, msgs: list[Msg]) -> dict[str, str]:
+    async def _pow_headers(self, msgs: list[Msg]) -> dict[str, str]:
         """Do the work that the hub asks for, if it does."""
         cookie = self._options.pow_cookie
         if cookie is None:
@@ -339,15 +345,15 @@ class Sender:
 
     # --- after ----------------------------------------------------------------------------------------------
 
-    async def _remember(
+    async def _save_accepted(
         self,
         state: State,
         label: Label,
-        kept: LabelState,
+        label_state: LabelState,
         msgs: list[Msg],
         receipts: list[Receipt],
         *,
-        left: Sequence[Msg] = (),
+        pending: Sequence[Msg] = (),
     ) -> None:
         """Check receipts, and take them into the state; if one is false, nothing changes (CLI-059).
 
@@ -355,23 +361,23 @@ class Sender:
         """
         session = self._session
         pin = await session.check_signed(lambda pin: check_receipts(pin, msgs, receipts))
-        check = LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
+        check = LabelCheck(pin, label, label_state.peaks, label_state.receipt, label_state)
         await absorb(session, check, receipts)
         if check.receipt is not None:
-            kept.advance(check.peaks, check.receipt)
-        writer = kept.writer(msgs[0].client_id)
+            label_state.advance(check.peaks, check.receipt)
+        writer = label_state.writer(msgs[0].client_id)
         writer.client_seq = max(writer.client_seq, msgs[-1].client_seq)
         writer.first_sent_at = writer.first_sent_at or session.clock()
-        kept.prev_ack = max(kept.prev_ack, receipts[-1].stream_seq)
+        label_state.prev_ack = max(label_state.prev_ack, receipts[-1].stream_seq)
         stored = msgs if self._options.store_body else []
         await Blocking(lambda: session.home.keep_sent(stored, receipts))
         await Blocking(lambda: session.home.save(state))
-        if left:
-            await Blocking(lambda: session.home.put_outbox(label, list(left)))
+        if pending:
+            await Blocking(lambda: session.home.put_outbox(label, list(pending)))
         else:
             await Blocking(lambda: session.home.clear_outbox(label))
 
-    async def _flush(self, state: State, label: Label, kept: LabelState) -> None:
+    async def _flush(self, state: State, label: Label, label_state: LabelState) -> None:
         """Resend what was not answered, byte for byte; what is rejected now is set aside and reported."""
         home = self._session.home
         waiting = await Blocking(lambda: home.outbox(label))
@@ -381,16 +387,18 @@ class Sender:
             raise ClientStateError(
                 f"{home.root} has messages of another label in its outbox: it was tampered with"
             )
-        receipts, error = await self._submit(label, kept, waiting, unsure=True)
-        refused = waiting[len(receipts) :]
+        receipts, error = await self._submit(label, label_state, waiting, unsure=True)
+        rejected = waiting[len(receipts) :]
         if receipts:
-            await self._remember(state, label, kept, waiting[: len(receipts)], receipts, left=refused)
+            await self._save_accepted(
+                state, label, label_state, waiting[: len(receipts)], receipts, pending=rejected
+            )
         if error is None:
             return
-        paths = await Blocking(lambda: [home.set_aside(label, msg) for msg in refused])
+        paths = await Blocking(lambda: [home.set_aside(label, msg) for msg in rejected])
         await Blocking(lambda: home.clear_outbox(label))
         raise UnsentError(
-            f"{len(refused)} earlier message{'s were' if len(refused) > 1 else ' was'} rejected by the hub "
+            f"{len(rejected)} earlier message{'s were' if len(rejected) > 1 else ' was'} rejected by the hub "
             f"({error}) and stored as {paths[0]}; this message was not sent: send it again",
             paths[0],
         )
@@ -408,9 +416,9 @@ def send_drafts(
     waiting = map(draft_of, drafts)
     while batch := list(islice(waiting, BATCH)):
         while batch:
-            done = driver.run(Sender(driver.session, stream, options).send(batch))
-            yield from done
-            del batch[: len(done)]
+            sent = driver.run(Sender(driver.session, stream, options).send(batch))
+            yield from sent
+            del batch[: len(sent)]
 
 
 async def batches_of(
@@ -445,14 +453,14 @@ def send_draft(driver: Driver, stream: str, draft: Draft, options: SendOptions =
 
 async def _solve(challenge: bytes, difficulty: int) -> PowCookie:
     """Do work, in portions: who has lost interest need not wait for all of it."""
-    if not 0 <= difficulty <= _MOST_WORK:
+    if not 0 <= difficulty <= MAX_POW_BITS:
         raise InvalidResponseError(
-            f"the hub requires {difficulty} bits of proof of work; the client does at most {_MOST_WORK}"
+            f"the hub requires {difficulty} bits of proof of work; the client does at most {MAX_POW_BITS}"
         )
-    for start in range(0, _MOST_NONCES, _NONCES):
-        found = await Blocking(partial(solve, challenge, difficulty, range(start, start + _NONCES)))
-        if found is not None:
-            return found
+    for start in range(0, _MAX_NONCES, _NONCES_PER_STEP):
+        cookie = await Blocking(partial(solve, challenge, difficulty, range(start, start + _NONCES_PER_STEP)))
+        if cookie is not None:
+            return cookie
     raise InvalidResponseError("no proof of work could be found")
 
 

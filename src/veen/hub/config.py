@@ -30,6 +30,7 @@ from veen.core.objects.proof_of_work import MAX_DIFFICULTY
 from veen.core.types import RoutingKey, StreamId, VerifyKey
 from veen.hub.errors import ConfigError
 from veen.net.host_names import parse_host, parse_origin
+from veen.stdx.grammar import counted
 from veen.stdx.loopback import is_loopback
 
 PREFIX: Final = "VEEN_"
@@ -331,4 +332,4 @@ def _all_mistakes(error: ValidationError, path: Path | None) -> str:
             text = "unknown setting" + _near(name, list(Settings.model_fields))
         lines.append(f"  {name}: {text}" if name else f"  {text}")
     source = f" (file {path})" if path else ""
-    return "\n".join([f"the configuration has {len(lines)} error{'s' * (len(lines) > 1)}{source}:", *lines])
+    return "\n".join([f"the configuration has {counted(len(lines), 'error')}{source}:", *lines])

@@ -23,6 +23,7 @@ from veen.core.objects.hub_identity import BoundCheckpoint, CheckpointBinding, F
 from veen.core.objects.labels import hub_id
 from veen.core.types import Label, RandomBytes, ReaderSecretKey, RoutingKey
 from veen.hub.keyring import KeyRing, new_identity
+from veen.stdx.grammar import counted
 from veen.storage import (
     DamagedStoreError,
     Filesystem,
@@ -61,7 +62,7 @@ class HubSecrets(Wire):
 
     def __repr__(self) -> str:
         """Omit the secrets: a repr may end up in a log."""
-        return f"HubSecrets({len(self.seeds)} keys)"
+        return f"HubSecrets({counted(len(self.seeds), 'key')})"
 
 
 @dataclass(frozen=True, slots=True)

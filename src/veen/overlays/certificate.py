@@ -17,6 +17,7 @@ from veen.core.encoding.wire_object import Nested, Wire
 from veen.core.errors import Detail, ProtocolError
 from veen.core.types import JsonValue, Label, Signature, StreamId, VerifyKey
 from veen.overlays.overlay import Overlay
+from veen.stdx.grammar import counted
 
 _TAG: Final = "veen/state-certificate"
 _UNSIGNED: Final = Signature(bytes(ed25519.SIGNATURE_BYTES))
@@ -160,7 +161,9 @@ def _label_differences(there: Sequence[CertifiedLabel], here: Sequence[Certified
         elif other.label != item.label:
             differences.append(f"epoch {item.epoch} has another label: it is another hub or stream")
         elif other.upto_seq != item.upto_seq:
-            differences.append(f"epoch {item.epoch} has {other.upto_seq} entries, not {item.upto_seq}")
+            differences.append(
+                f"epoch {item.epoch} has {counted(other.upto_seq, 'entry')}, not {item.upto_seq}"
+            )
         elif other.mmr_root != item.mmr_root:
             differences.append(f"the root at entry {item.upto_seq} of epoch {item.epoch} differs")
     return differences

@@ -1,18 +1,18 @@
-"""What is asked: descriptors, brought to one normal form and checked (QRY-009 to QRY-025).
+"""Query descriptors: validation and one normal form (QRY-009 to QRY-025).
 
-What is left out or null gets its default: ``query_id`` a new one, ``filter`` no constraint, ``projection``
-``["*"]``, ``evidence`` mode none; ``version`` is 1 if it is left out. Only ``scope`` must be given. In the
-normal form all six are there, the filter has its three keys, ``time`` is null or has both ends, ``["*"]``
-is spelled out, ``event_type`` is sorted without repeats, ``sample_rate`` is there for spot only;
-``aggregate`` (with ``group_by``, also if it is empty) and ``meta`` are there if they were given. Unknown
-keys are refused everywhere but in ``meta``: a constraint that is passed over would widen the result.
+A key that is absent or null gets its default: ``query_id`` a new one, ``filter`` no constraint,
+``projection`` ``["*"]``, ``evidence`` mode none; an absent ``version`` is 1. Only ``scope`` is required. The
+normal form has all six, the filter has its three keys, ``time`` is null or has both ends, ``["*"]`` is
+expanded, ``event_type`` is sorted without repeats, ``sample_rate`` is present for spot only; ``aggregate``
+(with ``group_by``, even if empty) and ``meta`` are present if they were in the descriptor. Unknown keys are
+rejected everywhere except in ``meta``: ignoring a constraint would widen the result.
 
 The filter's time is ``event_time``, both ends included (QRY-017). An empty ``event_type`` selects nothing.
 
-An aggregate has one row for each group that has an event; without ``group_by`` exactly one, also if there
-is no event: then ``count`` is 0 and the others are null. Its rows have the fields of ``group_by`` and the
-metrics, each under its own name; its projection is always these, in this order: one that is given must be
-that list or ``["*"]``.
+An aggregate has one row for each group with an event; without ``group_by`` exactly one, even if there is no
+event: then ``count`` is 0 and the others are null. Its rows have the fields of ``group_by`` and the metrics,
+each under its own name. That list, in this order, is its projection: an explicit one must equal it or be
+``["*"]``.
 """
 
 import re
@@ -31,14 +31,14 @@ from veen.query.fields import DEFAULT_FIELDS, is_field
 from veen.query.timestamps import format_time, parse_time
 
 VERSION: Final = 1
-#: Of a descriptor, as it comes and in its normal form.
+# Size limit of a descriptor, as received and in its normal form.
 MAX_DESCRIPTOR_BYTES: Final = 65_536
-#: Objects and lists inside one another: answers and files have a descriptor inside objects of their own.
+# Nesting limit; answers and files embed a descriptor in objects of their own.
 MAX_DEPTH: Final = canonical_json.MAX_DEPTH - 4
 MAX_SCOPE: Final = 256
 MAX_EVENT_TYPES: Final = 1_024
 MAX_PROJECTION: Final = 64
-#: Of the name of a stream.
+# Size limit of a stream's name.
 MAX_STREAM_BYTES: Final = 512
 
 COUNT: Final = "count"
@@ -46,7 +46,7 @@ EARLIEST: Final = "min(event_time)"
 LATEST: Final = "max(event_time)"
 METRICS: Final = (COUNT, EARLIEST, LATEST)
 
-#: Ids are opaque; whoever brings their own keeps to this (QRY-003).
+# Ids are opaque; those of clients must have this form (QRY-003).
 _ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _KEYS: Final = frozenset(
     {"query_id", "version", "scope", "filter", "projection", "evidence", "aggregate", "meta"}
@@ -56,7 +56,7 @@ _RANDOM_BYTES: Final = 16
 
 
 class Mode(StrEnum):
-    """How much of the evidence is checked before there is an answer (QRY-020)."""
+    """How much of the evidence is verified before the answer is returned (QRY-020)."""
 
     NONE = "none"
     SPOT = "spot"
@@ -65,7 +65,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which events; None does not constrain."""
+    """Selects events; None is no constraint."""
 
     subject_id: str | None = None
     event_type: tuple[str, ...] | None = None
@@ -85,7 +85,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is verified; ``sample_rate`` is there for spot only."""
+    """The evidence settings; ``sample_rate`` is present for spot only."""
 
     mode: Mode = Mode.NONE
     sample_rate: Decimal | None = None
@@ -111,7 +111,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Groups in place of single events."""
+    """Groups instead of single events."""
 
     group_by: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -153,7 +153,7 @@ class Descriptor:
         return form
 
     def encode(self) -> bytes:
-        """Return the normal form in canonical JSON: what is recorded."""
+        """Return the normal form in canonical JSON, as recorded."""
         return canonical_json.encode(self.to_json())
 
 
@@ -171,15 +171,15 @@ def new_result_id(random_bytes: Callable[[int], bytes]) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Tell whether a text can be the id of a query or of a result."""
+    """Whether a text is a valid id of a query or a result."""
     return _ID.fullmatch(text) is not None
 
 
-# --- from outside -------------------------------------------------------------------------------------------
+# --- parsing ------------------------------------------------------------------------------------------------
 
 
 def parse_descriptor(data: bytes, new_id: Callable[[], str]) -> Descriptor:
-    """Return the descriptor that a client has sent; QueryError says what is wrong with it."""
+    """Parse the descriptor that a client has sent; QueryError says what is wrong with it."""
     if len(data) > MAX_DESCRIPTOR_BYTES:
         raise _invalid(f"a descriptor has at most {MAX_DESCRIPTOR_BYTES} bytes, not {len(data)}")
     try:
@@ -190,7 +190,7 @@ def parse_descriptor(data: bytes, new_id: Callable[[], str]) -> Descriptor:
 
 
 def normalize(value: Json, new_id: Callable[[], str]) -> Descriptor:
-    """Return a descriptor with its defaults filled in, checked; ``new_id`` makes an id for one without."""
+    """Validate a descriptor and fill in its defaults; ``new_id`` returns an id if it has none."""
     if not isinstance(value, dict):
         raise _invalid("a descriptor must be a JSON object")
     try:
@@ -198,7 +198,7 @@ def normalize(value: Json, new_id: Callable[[], str]) -> Descriptor:
     except ProtocolError as error:
         raise QueryError("invalid_json", error.message) from None
     version = value.get("version", VERSION)
-    if isinstance(version, bool) or version != VERSION:  # first: what else is there is up to the version
+    if isinstance(version, bool) or version != VERSION:  # first, since all other keys depend on the version
         raise QueryError("unsupported_version", f"version {VERSION} is supported, not {_shown(version)}")
     document = _object(value, "the descriptor", _KEYS)
     aggregate = _aggregate(document.get("aggregate"))
@@ -213,7 +213,7 @@ def normalize(value: Json, new_id: Callable[[], str]) -> Descriptor:
         meta=_meta(document.get("meta")),
     )
     size = len(descriptor.encode())
-    if size > MAX_DESCRIPTOR_BYTES:  # 1e999 is shorter than what it stands for
+    if size > MAX_DESCRIPTOR_BYTES:  # 1e999 is shorter than its normal form
         raise _invalid(
             f"a descriptor has at most {MAX_DESCRIPTOR_BYTES} bytes in its normal form, not {size}"
         )
@@ -221,7 +221,7 @@ def normalize(value: Json, new_id: Callable[[], str]) -> Descriptor:
 
 
 def from_json(value: Json) -> Descriptor:
-    """Return a descriptor that was stored: it is in its normal form already, or it is refused."""
+    """Return a stored descriptor; raises unless it is in its normal form."""
     if not isinstance(value, dict) or not isinstance(value.get("query_id"), str):
         raise _invalid("a stored descriptor must be a JSON object with a query_id")
     descriptor = normalize(value, lambda: "")
@@ -235,7 +235,7 @@ def _invalid(message: str) -> QueryError:
 
 
 def _shown(value: Json) -> str:
-    """Return a value for a message, not all of it if it is long."""
+    """Return a value for an error message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
 
@@ -249,11 +249,11 @@ def _object(value: Json, name: str, known: frozenset[str]) -> dict[str, Json]:
     return value
 
 
-def _texts(value: Json, name: str, most: int) -> tuple[str, ...]:
+def _texts(value: Json, name: str, max_items: int) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise _invalid(f"{name} must be an array of strings")
-    if len(value) > most:
-        raise _invalid(f"{name} has at most {most} items, not {len(value)}")
+    if len(value) > max_items:
+        raise _invalid(f"{name} has at most {max_items} items, not {len(value)}")
     return tuple(item for item in value if isinstance(item, str))
 
 
@@ -282,7 +282,7 @@ def _scope(value: Json) -> tuple[str, ...]:
     for name in names:
         if not 1 <= len(name.encode()) <= MAX_STREAM_BYTES:
             raise _invalid(f"a stream in scope must have a name of 1 to {MAX_STREAM_BYTES} bytes")
-    if len({labels.stream_id(name) for name in names}) != len(names):  # an id in hex is a name too
+    if len({labels.stream_id(name) for name in names}) != len(names):  # a name may be an id in hex
         raise _same("scope")
     return names
 
@@ -299,7 +299,7 @@ def _filter(value: Json) -> Filter:
     if start is not None and end is not None and start > end:
         raise _invalid("filter.time.from is after filter.time.to")
     chosen = None if types is None else _texts(types, "filter.event_type", MAX_EVENT_TYPES)
-    # Text sorts by code points, as its UTF-8 bytes do.
+    # Text sorts by code points, which is the order of its UTF-8 bytes.
     return Filter(subject, None if chosen is None else tuple(sorted(set(chosen))), start, end)
 
 

@@ -1,10 +1,10 @@
-"""Recording: what the store says is to be in the log gets there, once, however often somebody dies meanwhile.
+"""Recording: pending records of the store are written to the log, exactly once despite crashes.
 
-One thread has the client. Before anything is sent the store notes that it may be in the log; what may be
-there is looked for before it is sent again, behind the last event that is known to be there.
+One thread uses the client. Before anything is sent the store marks it as possibly in the log; a marked record
+is searched for before it is sent again, after the last event that is known to be there.
 
-Bodies of events follow from what is stored, byte for byte, so an event that may have been sent is found by
-them (QAL).
+The body of an event is a function of the stored state, byte for byte, so an event that may have been sent is
+found by its body (QAL).
 """
 
 import logging
@@ -31,6 +31,7 @@ from veen.query.digest import ResultDigest
 from veen.query.errors import QueryError
 from veen.query_service.store import Kind, PendingRecord, Query, RecordedAt, State, Store
 from veen.stdx.backoff import backoff_sec
+from veen.stdx.grammar import counted
 from veen.stdx.json_log import LogEvent
 
 _log = logging.getLogger(__name__)
@@ -39,18 +40,18 @@ REQUESTS: Final = "record/query/requests"
 RESULTS: Final = "record/query/results"
 AUDIT: Final = "record/query/audit/service"
 STREAMS: Final = {Kind.REQUEST: REQUESTS, Kind.RESULT: RESULTS, Kind.AUDIT: AUDIT, Kind.READ: AUDIT}
-#: The component that events say they come from, and the class that audit records have.
+# The origin of the events, and the resource class of audit records.
 ORIGIN: Final = "veen-query"
 RESOURCE_CLASS: Final = "record"
-#: What an event about a digest has beside it, at most.
+# Maximum size of an event besides its digest.
 _BESIDE_BYTES: Final = 4096
-#: Of a digest: what fits in one message.
+# Size limit of a digest: it must fit in one message.
 MOST_DIGEST_BYTES: Final = DEFAULT_LIMITS.max_plain_body_bytes - _BESIDE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A message that is to be in the log."""
+    """A message to be written to the log."""
 
     stream: str
     schema: Schema
@@ -62,19 +63,19 @@ class Event:
 
 
 def recordable(digest: ResultDigest) -> str:
-    """Return a digest as it is recorded; one that no message holds is a failure of the query."""
+    """Return a digest as recorded; the query fails if it does not fit in a message."""
     data = digest.encode()
     if len(data) > MOST_DIGEST_BYTES:
         raise QueryError(
             "execution_failed",
             f"the digest has {len(data)} bytes, and a message of the log takes {MOST_DIGEST_BYTES}: it names"
-            f" {len(digest.upto or ())} labels, so ask for fewer streams at once",
+            f" {counted(len(digest.upto or ()), 'label')}, so ask for fewer streams at once",
         )
     return data.decode()
 
 
 def event_of(kind: Kind, query: Query, signer: VerifyKey) -> Event:
-    """Return an event about a query, as the key signs it that records (QRY-026, QRY-037)."""
+    """Return an event about a query, signed by the recording key (QRY-026, QRY-037)."""
     if kind is Kind.AUDIT:
         return Event(AUDIT, QUERY, _audit(query, query.identity, query.received_at))
     if kind is Kind.REQUEST:
@@ -85,7 +86,7 @@ def event_of(kind: Kind, query: Query, signer: VerifyKey) -> Event:
         event_type, when, payload = "query.result", query.ended_at, query.digest
     metadata = {"result_id": query.result_id}
     if kind is Kind.REQUEST:
-        # Who signs is the service: the principal of an event is its key (SDR-002).
+        # The service signs, so the principal of the event is its key (SDR-002).
         metadata["requester_identity"] = query.identity
     body = EVENT.make(
         subject_id=query.principal,
@@ -100,14 +101,14 @@ def event_of(kind: Kind, query: Query, signer: VerifyKey) -> Event:
 
 
 def read_event(query: Query, reader: str, at: int) -> Event:
-    """Return the audit record of somebody else who reads the rows of a query."""
+    """Return the audit record of a reader other than the query's owner."""
     return Event(AUDIT, QUERY, _audit(query, reader, at))
 
 
 def _audit(query: Query, requester: str, at: int) -> dict[str, Any]:
     descriptor: Any = canonical_json.parse(query.descriptor.encode())
     reason = (descriptor.get("meta") or {}).get("reason") if requester == query.identity else None
-    # Each stream by itself: an auditor looks for one by its name (QAL-004).
+    # One resource per stream: an auditor searches by the name of a stream (QAL-004).
     outcome: dict[str, Any] = {
         "result_id": query.result_id,
         "status": query.state.public_name,
@@ -123,7 +124,7 @@ def _audit(query: Query, requester: str, at: int) -> dict[str, Any]:
         requester_identity=bytes.fromhex(requester),
         resource_identifier=",".join(descriptor["scope"]),
         resource_class=RESOURCE_CLASS,
-        # As text: a rate is a fraction, which bodies do not have.
+        # As text: a rate is a fraction, which bodies cannot have.
         query_parameters=query.descriptor,
         purpose_code=reason if isinstance(reason, str) else None,
         result_digest=digest,
@@ -132,16 +133,16 @@ def _audit(query: Query, requester: str, at: int) -> dict[str, Any]:
     )
 
 
-#: A hub that takes longer for one event is not one that works.
+# A hub that needs longer for one event counts as not working.
 _SLOW_SEC: Final = 3.0
-#: How long the end waits for what is being sent; a hub that hangs may take as long as it likes.
+# How long a stop waits for the event in flight; a hub may hang for longer.
 _STOP_SEC: Final = 3.0
-#: The key that signs is the principal of the events: it stays (SDR-023).
+# The signing key is the principal of the events, so it must not rotate (SDR-023).
 _OPTIONS: Final = SendOptions(keep_key=True)
 
 
 class Sender:
-    """Puts events in the log; one thread at a time."""
+    """Sends events to the log. Not thread-safe."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -152,15 +153,15 @@ class Sender:
         return self._client.session.secrets.client.signing_key.public_key
 
     def send(self, event: Event) -> RecordedAt:
-        """Send an event; returns when it is durable and its receipt was checked."""
+        """Send an event; returns when it is durable and its receipt is verified."""
         draft = typed(event.schema, event.body)
         sent = send_draft(self._client, event.stream, draft, _OPTIONS)
         return self._place(event.stream, sent.epoch, sent.receipt.encode(), sent.position)
 
     def find(self, event: Event, after: tuple[int, int]) -> RecordedAt | None:
-        """Look for an event that may be in the log, behind a place of its stream."""
+        """Search for an event that may be in the log, after a position of its stream."""
         client, (epoch, seq) = self._client, after
-        client.flush(event.stream)  # it may be on its way: then it is there now
+        client.flush(event.stream)  # it may be in flight: resend it first
         body = event.encode()
         for each in stream_epochs(client, event.stream):
             if each < epoch:
@@ -172,7 +173,7 @@ class Sender:
         return None
 
     def _is(self, message: Message, event: Event, body: bytes) -> bool:
-        """Tell whether a message is the event: anybody may write the same, but not sign it as we do."""
+        """Whether a message is the event: others could send the same body, but not with our signature."""
         header = message.header
         return (
             header is not None
@@ -185,36 +186,36 @@ class Sender:
         return RecordedAt(stream, epoch, seq, self._client.connect().identity.hub_id.hex(), receipt)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pauses:
-    """How long a stream is left alone after a failure: twice as long each time, up to a bound."""
+    """Backoff of a stream after a failure: exponential, up to a maximum."""
 
     first_sec: float = 0.5
-    #: After a refusal, which may stay for long.
+    # After a rejection, which may last long.
     refused_sec: float = 30.0
-    #: After a hub that could not be reached: submits wait for it to be back.
+    # After a network error: submits wait for the hub to be back.
     unreached_sec: float = 2.0
 
     def after(self, failures: int, error: Exception) -> float:
-        """Return the pause after so many failures in a row, of which this is the last."""
+        """Return the pause after this number of consecutive failures, the last of which is ``error``."""
         cap_sec = self.unreached_sec if isinstance(error, NetworkError) else self.refused_sec
         return backoff_sec(failures, first_sec=self.first_sec, cap_sec=cap_sec)
 
 
 @dataclass(frozen=True, slots=True)
 class _Failing:
-    """A stream that is left alone, and until when."""
+    """A stream in backoff, and until when."""
 
     failures: int
     until: float
 
 
 class Recorder:
-    """The thread that records; ``on_step`` hears of every step that a query has taken because of it."""
+    """The thread that records; ``on_step`` is called after each state change of a query due to a record."""
 
     def __init__(
         self,
@@ -227,7 +228,7 @@ class Recorder:
         pauses: Pauses | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``monotonic``: seconds since whenever, for pauses and patience."""
+        """``monotonic``: a monotonic clock in seconds, for backoff and timeouts."""
         self._store = store
         self._sender = sender
         self._clock = clock
@@ -237,24 +238,24 @@ class Recorder:
         self._monotonic = monotonic
         self._wake = threading.Event()
         self._ended = threading.Event()
-        #: Streams of which the hub has not taken the last event: others do not wait for them.
+        # Streams whose last event was not accepted; other streams are not affected.
         self._failing: dict[str, _Failing] = {}
-        #: Since when an event is being sent.
+        # Since when an event is in flight.
         self._sending: float | None = None
         self._thread = threading.Thread(target=self._run, name="veen-recorder", daemon=True)
 
     def start(self) -> None:
-        """Begin with what was left."""
+        """Start with the pending records of the store."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Tell that there is something to record."""
+        """Signal that there is something to record."""
         self._wake.set()
 
     def stop(self, patience_sec: float = _STOP_SEC) -> None:
-        """End, when what is being sent is answered; the rest is sent at the next start.
+        """Stop after the event in flight; the rest is sent after the next start.
 
-        What has no answer in so many seconds is left alone, as after a kill: the next start looks for it.
+        On timeout the event is abandoned, as after a crash: the next start searches for it.
         """
         self._ended.set()
         self._wake.set()
@@ -266,7 +267,7 @@ class Recorder:
 
     @property
     def is_working(self) -> bool:
-        """Whether the hub has taken what it was last given, and does not let us wait for its answer."""
+        """Whether the last event of every stream was accepted, and none is in flight for too long."""
         since = self._sending
         return not self._failing and (since is None or self._monotonic() - since < _SLOW_SEC)
 
@@ -277,19 +278,19 @@ class Recorder:
                 self._record_all()
                 self._wake.wait(self._pause())
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is recorded any more
-            if not self._ended.is_set():  # else it was left alone, and the store is closed
+            if not self._ended.is_set():  # otherwise the thread was abandoned, and the store is closed
                 self._on_fatal(error)
 
     def _pause(self) -> float | None:
-        """Return how long there is nothing to try again; None if there is nothing at all."""
+        """Return the time until the next retry; None if there is nothing to retry."""
         if not self._failing:
             return None
         return max(0.0, min(item.until for item in self._failing.values()) - self._monotonic())
 
     def _record_all(self) -> bool:
-        """Record what there is; tell whether all of it was. A stream is left alone when it was refused.
+        """Record all pending records; return whether all succeeded. A stream backs off after a failure.
 
-        What is too long for the hub is not in the log, and never will be: others of its stream go on.
+        A record that is too large for the hub is dropped for good, and its stream continues.
         """
         number = 0
         while not self._ended.is_set():
@@ -306,11 +307,11 @@ class Recorder:
                 self._note_failure(record, error)
                 if _is_too_long(error):
                     self._give_up(record)
-                    self._failing.pop(stream, None)  # what it was left alone for may be this
+                    self._failing.pop(stream, None)  # the backoff may be due to this record
                     continue
                 self._leave_alone(stream, error)
                 if isinstance(error, NetworkError):
-                    break  # the others would not get through either
+                    break  # the others would fail as well
             else:
                 self._note_success(stream)
         return not self._failing
@@ -363,7 +364,7 @@ class Recorder:
 
 
 def _is_too_long(error: Exception) -> bool:
-    """Tell whether a message was not sent, or not taken, because of its size."""
+    """Whether a message was not sent, or rejected, because of its size."""
     if isinstance(error, ProtocolError):
         return error.detail is Detail.FIELD_SIZE
     return isinstance(error, RejectedError) and error.code == Code.SIZE

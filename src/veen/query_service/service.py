@@ -1,4 +1,4 @@
-"""The query service without its network: who may ask what, and what becomes of it."""
+"""The query service without its network: access control, and the life cycle of queries."""
 
 import logging
 import shutil
@@ -26,18 +26,19 @@ from veen.query_service.recorder import Recorder, Sender
 from veen.query_service.settings import ServiceEvents, ServiceSettings
 from veen.query_service.store import Kind, Query, RecordedAt, State, Store
 from veen.query_service.workers import Runs, Workers, stored_descriptor
+from veen.stdx.grammar import counted
 from veen.stdx.json_log import LogEvent
 
 _log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT: Final = 1000
 MOST_LIMIT: Final = 10_000
-#: A page ends before the row that would make it longer, unless it is the first one.
+# A page ends before the row that would exceed this, but has at least one row.
 MOST_PAGE_BYTES: Final = 16 << 20
 
 
 class QueryService:
-    """Accepts queries, runs them, records them, and returns their results; any thread."""
+    """Accepts queries, runs them, records them, and returns their results. Thread-safe."""
 
     def __init__(
         self,
@@ -67,23 +68,23 @@ class QueryService:
         self.stopping = False
 
     def start(self) -> None:
-        """Settle what was left, and begin."""
-        again = self._store.recover(self._settings.clock())
-        if again:
-            _log.info(LogEvent("running-again", queries=again))
+        """Recover the state of the last run, and start."""
+        requeued = self._store.recover(self._settings.clock())
+        if requeued:
+            _log.info(LogEvent("running-again", queries=requeued))
         self._remove_rows()
         self._recorder.start()
         self._workers.start()
 
     def _remove_rows(self) -> None:
-        """Remove rows that nobody will be given: of runs that did not come to their end."""
+        """Remove rows that can never be returned, of incomplete runs."""
         for directory in self._settings.results_dir.iterdir():
             query = self._store.find(directory.name)
             if query is not None and query.state not in (State.COMMITTING, State.COMPLETED):
                 shutil.rmtree(directory, ignore_errors=True)
 
     def stop(self) -> None:
-        """End cleanly: what is not done is done after the next start."""
+        """Shut down cleanly: the next start continues with unfinished queries."""
         self.stopping = True
         self._workers.stop(self._settings.drain_sec)
         self._recorder.stop()
@@ -91,11 +92,11 @@ class QueryService:
 
     @property
     def is_ready(self) -> bool:
-        """Whether queries would be taken, recorded and run now."""
+        """Whether queries can be accepted, recorded and run now."""
         return not self.stopping and self._recorder.is_working and not self._runs.is_gone(0.0)
 
     def look(self) -> None:
-        """Look whether queries can still be run; to be called regularly, also while nobody asks."""
+        """Check that queries can still be run; to be called periodically, also when idle."""
         if not self.stopping and self._runs.is_gone(0.0):
             _log.error(LogEvent("engine-gone"))
             self._events.fatal(str(EngineEndedError()))
@@ -109,10 +110,11 @@ class QueryService:
         _log.error(LogEvent("fault", error=f"{type(error).__name__}: {error}"))
         self._events.fatal(str(error))
 
-    # --- asking ---------------------------------------------------------------------------------------------
+    # --- submitting
+    # ---------------------------------------------------------------------------------------------
 
     def submit(self, principal: Principal, data: bytes) -> Query:
-        """Take a query; it runs when its request is in the log (QRY-045)."""
+        """Accept a query; it runs when its request is in the log (QRY-045)."""
         descriptor = parse_descriptor(data, lambda: new_query_id(self._settings.random))
         self._require_streams(principal, descriptor.scope)
         if self.stopping:
@@ -131,7 +133,9 @@ class QueryService:
         except DuplicateQueryError:
             raise self._duplicate(principal, query.query_id) from None
         except QueueFullError:
-            raise BusyError(f"{self._settings.max_waiting} queries wait already; try again later") from None
+            raise BusyError(
+                f"{counted(self._settings.max_waiting, 'query')} waiting already; try again later"
+            ) from None
         _log.info(
             LogEvent("received", query_id=query.query_id, result_id=query.result_id, principal=principal.name)
         )
@@ -139,9 +143,9 @@ class QueryService:
         return query
 
     def _require_streams(self, principal: Principal, scope: Sequence[str]) -> None:
-        """Refuse what is not there or not to be read, in the same words: nobody learns which (QRY-012)."""
+        """Reject missing and unreadable streams with the same error, to hide which it is (QRY-012)."""
         for stream in scope:
-            # Streams are found by their names: of an id there would be no rows.
+            # Streams are found by name: an id would have no rows.
             if is_hex32(stream) or not may_read(principal, stream):
                 raise not_a_stream(stream)
         try:
@@ -159,11 +163,11 @@ class QueryService:
         return QueryError("duplicate_query_id", f"query_id {query_id} was used before{where}")
 
     def is_accepted(self, result_id: str) -> bool:
-        """Tell whether the request of a query is in the log."""
+        """Whether the request of a query is in the log."""
         return self._store.place(result_id, Kind.REQUEST) is not None
 
     def cancel(self, principal: Principal, result_id: str) -> dict[str, Any]:
-        """Cancel a query of one's own; one that is over stays as it is."""
+        """Cancel a query of the caller; one that has ended stays as it is."""
         query = self._visible(principal, self._store.find(result_id) if is_id(result_id) else None)
         if not _owns(principal, query):
             raise _not_found()
@@ -173,10 +177,11 @@ class QueryService:
         self._recorder.wake()
         return self._status(after)
 
-    # --- looking --------------------------------------------------------------------------------------------
+    # --- reading
+    # ------------------------------------------------------------------------------------------------
 
     def status(self, principal: Principal, result_id: str) -> dict[str, Any]:
-        """Return where a query is (QRY-048)."""
+        """Return the status of a query (QRY-048)."""
         return self._status(self._by_result(principal, result_id))
 
     def _status(self, query: Query) -> dict[str, Any]:
@@ -209,7 +214,7 @@ class QueryService:
         count = min(limit, max(0, total - offset))
         place = self._settings.results_dir / result_id
         rows = self._runs.page(place, digest, offset, count, MOST_PAGE_BYTES) if count else ()
-        if count and not rows:  # who goes on where a page ends would never come to an end
+        if count and not rows:  # an empty page would send the client into an endless loop
             raise QueryError(
                 "execution_failed", f"row {offset} of {result_id} is no longer stored; submit the query again"
             )
@@ -219,7 +224,7 @@ class QueryService:
             self._recorder.wake()
         page = {
             "offset": offset,
-            # How many rows it holds at most: fewer than were asked for if they are long.
+            # The actual limit: smaller than the requested one if the rows are long.
             "limit": len(rows) if len(rows) < count else limit,
             "total": total,
             "has_more": end < total,
@@ -236,7 +241,7 @@ class QueryService:
         )
 
     def descriptor(self, principal: Principal, query_id: str) -> bytes:
-        """Return what was asked, and where that is in the log (QRY-051)."""
+        """Return the descriptor, and its position in the log (QRY-051)."""
         query = self._visible(principal, self._store.find_query(query_id) if is_id(query_id) else None)
         place = self._store.place(query.result_id, Kind.REQUEST)
         event = None if place is None else _event(place)
@@ -250,9 +255,9 @@ class QueryService:
         return self._visible(principal, self._store.find(result_id) if is_id(result_id) else None)
 
     def _visible(self, principal: Principal, query: Query | None) -> Query:
-        """Return a query if it is to be seen: one's own, or as an auditor; and of streams that one may read.
+        """Return a query that the principal may see: as owner or auditor, and with access to all its streams.
 
-        What others have asked is as unknown as what nobody has.
+        For others the error is the same as for a query that does not exist.
         """
         if query is None or not (_owns(principal, query) or principal.auditor):
             raise _not_found()
@@ -261,7 +266,7 @@ class QueryService:
         return query
 
     def _require_still(self, query: Query) -> None:
-        """Refuse to run what may not be asked any more."""
+        """Reject a query whose owner has lost access since it was submitted."""
         current = next((item for item in self.policy.now().principals if _owns(item, query)), None)
         for stream in stored_descriptor(query).scope:
             if current is None or not may_read(current, stream):
@@ -269,9 +274,9 @@ class QueryService:
 
 
 def _owns(principal: Principal, query: Query) -> bool:
-    """Tell whether a query is of a principal: by its identity, which outlives tokens, certificates and names.
+    """Whether a query belongs to a principal: by identity, which outlives tokens, certificates and names.
 
-    Somebody else who is given the name later has another identity.
+    A later principal with the same name has another identity.
     """
     return principal.identity.hex() == query.identity
 

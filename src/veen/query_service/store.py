@@ -1,7 +1,7 @@
-"""What the query service must not forget, in SQLite: queries with their states, and what is to be recorded.
+"""The durable state of the query service, in SQLite: queries with their states, and pending records.
 
-Each step is durable before the next begins, and no step leads out of COMPLETED or FAILED (QRY-055): the
-tables refuse it themselves.
+Each step is durable before the next begins, and no step leaves COMPLETED or FAILED (QRY-055): the tables
+enforce this themselves.
 """
 
 import sqlite3
@@ -14,8 +14,9 @@ from threading import RLock
 from typing import Any, Final
 
 from veen.query_service.errors import DuplicateQueryError, QueueFullError, StoreError
+from veen.stdx.grammar import counted
 
-#: How often a query may be running when the service dies; it may be what the service dies of.
+# Maximum number of crashes of the service while it runs a query; the query may be their cause.
 MOST_ATTEMPTS: Final = 3
 _FIELDS: Final = (
     "result_id, query_id, principal, identity, descriptor, state, received_at, started_at, ended_at,"
@@ -74,43 +75,43 @@ CREATE INDEX IF NOT EXISTS records_to_make ON records (id) WHERE receipt IS NULL
 
 
 class State(StrEnum):
-    """Where a query is."""
+    """The state of a query."""
 
-    #: Taken, and its request is not known to be in the log yet.
+    # Accepted; its request is not confirmed in the log yet.
     RECEIVED = "RECEIVED"
     PENDING = "PENDING"
     RUNNING = "RUNNING"
-    #: Rows and digest are durable, and the digest is not known to be in the log yet.
+    # Rows and digest are durable; the digest is not confirmed in the log yet.
     COMMITTING = "COMMITTING"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
 
     @property
     def public_name(self) -> str:
-        """The state in the words of the interface (QRY-048)."""
+        """The state in terms of the interface (QRY-048)."""
         return {State.RECEIVED: "pending", State.COMMITTING: "running"}.get(self, self.value.lower())
 
 
 class Kind(StrEnum):
-    """What is recorded of a query."""
+    """The kinds of records about a query."""
 
     REQUEST = "request"
     RESULT = "result"
     AUDIT = "audit"
-    #: That somebody else has read its rows.
+    # Another principal has read its rows.
     READ = "read"
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query as it is."""
+    """The stored state of a query."""
 
     result_id: str
     query_id: str
-    #: The name of who has asked, and the identity that stands for it, in hex.
+    # Name and identity (in hex) of the owner.
     principal: str
     identity: str
-    #: Normalized, in canonical JSON.
+    # Normalized, in canonical JSON.
     descriptor: str
     state: State
     received_at: int
@@ -120,13 +121,13 @@ class Query:
     cancelled: bool = False
     error_code: str | None = None
     message: str | None = None
-    #: In canonical JSON.
+    # In canonical JSON.
     digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAt:
-    """Where an event is in the log, with its receipt as it was encoded."""
+    """Position of an event in the log, with its encoded receipt."""
 
     stream: str
     epoch: int
@@ -137,13 +138,13 @@ class RecordedAt:
 
 @dataclass(frozen=True, slots=True)
 class PendingRecord:
-    """Something that is to be in the log; ``tried``: it may be there already."""
+    """A record to be written to the log; if ``tried``, it may be there already."""
 
     number: int
     kind: Kind
     query: Query
     tried: bool
-    #: Of a read: the identity of who has read, in hex, and when.
+    # For a read: the identity of the reader, in hex, and the time.
     reader: str = ""
     at: int = 0
 
@@ -154,18 +155,18 @@ def _query(row: tuple[Any, ...]) -> Query:
 
 
 class Store:
-    """The state of one service. Any thread; one at a time."""
+    """The state of one service. Thread-safe; one call at a time."""
 
     def __init__(self, path: Path) -> None:
         self._lock = RLock()
         try:
-            path.touch(mode=0o600)  # and so are the files that SQLite makes beside it
+            path.touch(mode=0o600)  # SQLite creates its other files with the same mode
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute("PRAGMA foreign_keys=ON")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version == 0:  # maybe no longer: another process may just be making it
+            if version == 0:  # another process may create the tables too: hence IF NOT EXISTS
                 self._db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version={_VERSION};COMMIT")
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"{path} cannot be used: {error}") from None
@@ -173,7 +174,7 @@ class Store:
             raise StoreError(f"{path} is of another version of this program ({version}, not {_VERSION})")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the database."""
         with self._lock:
             self._db.close()
 
@@ -185,11 +186,12 @@ class Store:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # a disk that is full has ended it already
+                if self._db.in_transaction:  # a full disk has already ended it
                     self._db.execute("ROLLBACK")
                 raise
 
-    # --- looking --------------------------------------------------------------------------------------------
+    # --- reading
+    # ------------------------------------------------------------------------------------------------
 
     def find(self, result_id: str) -> Query | None:
         """Return a query by the id of its result."""
@@ -223,7 +225,7 @@ class Store:
         return int(total)
 
     def place(self, result_id: str, kind: Kind) -> RecordedAt | None:
-        """Return where something of a query is in the log."""
+        """Return the position of a record of a query in the log; None if it is not confirmed."""
         with self._lock:
             row = self._db.execute(
                 "SELECT stream, epoch, seq, hub_id, receipt FROM records"
@@ -235,12 +237,12 @@ class Store:
     # --- the life of a query --------------------------------------------------------------------------------
 
     def receive(self, query: Query, *, max_waiting: int) -> None:
-        """Take a query; of several with one id, one is taken (QRY-047)."""
+        """Store a new query; of concurrent ones with the same id, one succeeds (QRY-047)."""
         with self._writing() as db:
             if self.find_query(query.query_id) is not None:
                 raise DuplicateQueryError(query.query_id)
             if self.count(State.RECEIVED, State.PENDING) >= max_waiting:
-                raise QueueFullError(f"{max_waiting} queries are waiting")
+                raise QueueFullError(f"{counted(max_waiting, 'query')} waiting")
             db.execute(
                 "INSERT INTO queries"
                 " (result_id, query_id, principal, identity, descriptor, received_at, state)"
@@ -257,10 +259,10 @@ class Store:
             self._to_record(query.result_id, Kind.REQUEST)
 
     def begin(self, now: int) -> Query | None:
-        """Take the query that waits longest, to run it; None if none does, or it has to wait for others.
+        """Start the oldest waiting query and return it; None if there is none, or it has to wait.
 
-        One during which the service has died runs alone: if it is what the service dies of, no other is
-        to blame, and none comes to its third time along with it.
+        A query that was running during a crash runs alone: if it is the cause, the crash counts against no
+        other query.
         """
         if not self.count(State.PENDING):
             return None
@@ -271,10 +273,10 @@ class Store:
             ).fetchone()
             if row is None:
                 return None
-            running, most = db.execute(
+            running, max_attempts = db.execute(
                 "SELECT count(*), coalesce(max(attempts), 0) FROM queries WHERE state = 'RUNNING'"
             ).fetchone()
-            if most > 1 or (running and row[1]):
+            if max_attempts > 1 or (running and row[1]):
                 return None
             db.execute(
                 "UPDATE queries SET state = 'RUNNING', started_at = ?, attempts = attempts + 1"
@@ -284,7 +286,7 @@ class Store:
             return self._get(row[0])
 
     def answer(self, result_id: str, digest: str, now: int) -> Query:
-        """Note that rows and digest are durable; a query that was cancelled meanwhile has no answer."""
+        """Store the digest, since the rows are durable; a query that was cancelled meanwhile fails."""
         with self._writing() as db:
             if self._get(result_id).cancelled:
                 self._fail(result_id, "cancelled", "the query was cancelled", now)
@@ -310,7 +312,7 @@ class Store:
         self._to_record(result_id, Kind.AUDIT)
 
     def put_back(self, result_id: str) -> None:
-        """Let a query wait again: the service ends, and not because of it."""
+        """Requeue a running query, without counting the attempt: the failure is not its own."""
         with self._writing() as db:
             db.execute(
                 "UPDATE queries SET state = 'PENDING', attempts = attempts - 1 WHERE result_id = ?",
@@ -318,7 +320,7 @@ class Store:
             )
 
     def cancel(self, result_id: str, now: int) -> Query:
-        """Cancel a query: at once if it waits; one that runs is ended by who runs it, and has no answer."""
+        """Cancel a query: at once if it waits; a running one is ended by its worker, without an answer."""
         with self._writing() as db:
             query = self._get(result_id)
             if query.state is State.PENDING:
@@ -328,34 +330,35 @@ class Store:
             return self._get(result_id)
 
     def give_up(self, record: PendingRecord, message: str, now: int) -> None:
-        """End a query whose request or digest the log does not take, and never will."""
+        """Fail a query whose record can never be written to the log."""
         with self._writing() as db:
             self._fail(record.query.result_id, "execution_failed", message, now)
             db.execute("DELETE FROM records WHERE id = ?", (record.number,))
 
     def recover(self, now: int) -> int:
-        """Settle what was running when the service ended; returns how many run again."""
+        """Recover queries that were running when the service ended; return how many will run again."""
         with self._writing() as db:
-            again = 0
+            requeued = 0
             for row in db.execute(f"SELECT {_FIELDS} FROM queries WHERE state = 'RUNNING'").fetchall():  # noqa: S608 - ours
                 query = _query(row)
                 if query.cancelled:
                     self._fail(query.result_id, "cancelled", "the query was cancelled", now)
                 elif query.attempts >= MOST_ATTEMPTS:
-                    why = f"the service has ended {query.attempts} times while it ran this query"
+                    why = f"the service ended {counted(query.attempts, 'time')} while it ran this query"
                     self._fail(query.result_id, "execution_failed", why, now)
                 else:
                     db.execute("UPDATE queries SET state = 'PENDING' WHERE result_id = ?", (query.result_id,))
-                    again += 1
-            return again
+                    requeued += 1
+            return requeued
 
-    # --- what is to be recorded -----------------------------------------------------------------------------
+    # --- pending records
+    # ----------------------------------------------------------------------------------------
 
     def _to_record(self, result_id: str, kind: Kind) -> None:
         self._db.execute("INSERT INTO records (result_id, kind) VALUES (?, ?)", (result_id, kind))
 
     def note_read(self, result_id: str, reader: str, now: int) -> None:
-        """Note that somebody else reads the rows of a query; the first time counts."""
+        """Add a record of another principal reading the rows of a query; only the first read counts."""
         with self._lock:
             known = self._db.execute(
                 "SELECT 1 FROM records WHERE result_id = ? AND kind = 'read' AND reader = ?",
@@ -369,7 +372,7 @@ class Store:
                 )
 
     def next_record(self, after: int = 0) -> PendingRecord | None:
-        """Return the first thing behind a number that is not known to be in the log."""
+        """Return the first pending record with a number above ``after``."""
         with self._lock:
             row = self._db.execute(
                 "SELECT id, kind, result_id, tried, reader, at FROM records"
@@ -382,12 +385,12 @@ class Store:
         return PendingRecord(number, Kind(kind), self._get(result_id), bool(tried), reader, at)
 
     def trying(self, record: PendingRecord) -> None:
-        """Note that something is about to be sent: from now on it may be in the log."""
+        """Mark a record as possibly in the log, before it is sent."""
         with self._writing() as db:
             db.execute("UPDATE records SET tried = 1 WHERE id = ?", (record.number,))
 
     def recorded(self, record: PendingRecord, place: RecordedAt, now: int) -> Query:
-        """Note where something is in the log, and take the step that waited for it."""
+        """Store the position of a record, and make the state change that waited for it."""
         with self._writing() as db:
             db.execute(
                 "UPDATE records SET stream = ?, epoch = ?, seq = ?, hub_id = ?, receipt = ? WHERE id = ?",
@@ -404,9 +407,9 @@ class Store:
             return self._get(query.result_id)
 
     def last_place(self, stream: str) -> tuple[int, int]:
-        """Return the epoch and number of the last thing that is known to be in a stream.
+        """Return epoch and number of the last confirmed event of a stream.
 
-        What is not known to be there is behind it: one is sent after the other.
+        Unconfirmed ones can only come after it: events are sent one after the other.
         """
         with self._lock:
             row = self._db.execute(

@@ -1,11 +1,11 @@
 """Checkpoints of the recorder: one signed event over all of its streams (SDR-011 to SDR-013).
 
-Making one reads no events: the hub signs a CHECKPOINT of each label, and proves that the label has only
-grown since the checkpoint before. What it vouches for is compared with the entries by who audits.
+Making one reads no events: the hub signs a CHECKPOINT of each label, and proves that the label is an
+extension of its state at the previous checkpoint. Auditors compare checkpoints with the entries.
 
-Where labels change, a checkpoint leaves out epochs that were over when an earlier one vouched for them: else
-each would be longer than the one before. The earlier ones are in the stream of checkpoints, whose root the
-newest one vouches for, and so for all of them (SDR-012).
+Where labels rotate, a checkpoint omits epochs that were over when an earlier one covered them: otherwise each
+would be longer than the previous one. The earlier ones are in the stream of checkpoints, whose root the
+newest one covers, and with it all of them (SDR-012).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,21 +35,22 @@ from veen.overlays.recorder.schemas import CHECKPOINT, CHECKPOINTS_STREAM, log_r
 from veen.recorder.configuration import Configuration, read_configuration, stream_labels
 from veen.recorder.errors import ManifestError
 from veen.recorder.event import RECORDING
+from veen.stdx.grammar import counted
 
-#: How far clocks may be apart.
+# Maximum difference between clocks.
 _SKEW_SEC: Final = 60
-#: What checkpoints say is not always true, and numbers behind it are to be asked for.
+# A checkpoint may state a wrong number; it is capped so that numbers after it can be requested.
 _MOST_KNOWN: Final = 2**62
 NO_FLOORS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-#: A label: its stream and epoch.
+# A label: its stream and epoch.
 Place = tuple[str, int]
 NO_HEADS: Final[Mapping[Place, int]] = MappingProxyType({})
 
 
 class Head(NamedTuple):
-    """A label, and how far it goes."""
+    """A label and its last number."""
 
     stream: str
     epoch: int
@@ -58,13 +59,13 @@ class Head(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Which label."""
+        """Stream and epoch."""
         return (self.stream, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Vouched:
-    """What a checkpoint says of one label."""
+    """The statement of a checkpoint about one label."""
 
     stream: str
     epoch: int
@@ -75,29 +76,29 @@ class Vouched:
 
     @property
     def place(self) -> Place:
-        """Which label."""
+        """Stream and epoch."""
         return (self.stream, self.epoch)
 
     @property
     def head(self) -> Head:
-        """Which label, up to which entry."""
+        """The label up to the covered entry."""
         return Head(self.stream, self.epoch, self.label, self.upto_seq)
 
     def raw(self) -> Fields:
-        """Return it as the body holds it."""
+        """Return the fields as in the body."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A checkpoint of the recorder; one that exists has the root of its entries."""
+    """A checkpoint of the recorder, with its position if it is in the log."""
 
     profile_id: bytes
     hub_id: bytes
     hub_public: bytes
     created_at: int
     streams: tuple[Vouched, ...]
-    #: Where it stands in the log, if it does: epoch and number; and when the hub has taken it.
+    # Its position in the log, if known: epoch and number; and the hub time of its receipt.
     place: tuple[int, int] | None = None
     taken_at: int | None = None
 
@@ -108,23 +109,23 @@ class Manifest:
 
     @property
     def events(self) -> int:
-        """How many entries it vouches for."""
+        """Number of covered entries."""
         return sum(entry.upto_seq for entry in self.streams)
 
     @property
     def recorded(self) -> int:
-        """The same without checkpoints themselves: whether anything is new."""
+        """Number of covered entries without checkpoints: it grows only if there is something new."""
         return sum(entry.upto_seq for entry in self.streams if entry.stream != CHECKPOINTS_STREAM)
 
     def verify_hub(self, identity: HubIdentity) -> None:
-        """Check that it is of the hub that is known, with a key of that hub (SDR-017)."""
+        """Check that it names the known hub, and a key of that hub (SDR-017)."""
         if self.hub_id != identity.hub_id or self.hub_public not in {key.hub_pk for key in identity.hub_keys}:
             raise ManifestError(
                 "the checkpoint is of another hub", CHECKPOINTS_STREAM, *(self.place or (0, 0))
             )
 
     def encode(self) -> bytes:
-        """Return the body of the event; also what a file of it holds."""
+        """Return the body of the event; files of checkpoints have the same content."""
         body = CHECKPOINT.make(
             version="sdr0",
             profile_id=self.profile_id,
@@ -140,7 +141,7 @@ class Manifest:
     def decode(
         cls, data: bytes, place: tuple[int, int] | None = None, taken_at: int | None = None
     ) -> "Manifest":
-        """Take a body apart; InvalidBodyError if it is none."""
+        """Decode a body; raises InvalidBodyError."""
         body = CHECKPOINT.decode(data)
         return cls(
             body["profile_id"],
@@ -153,7 +154,7 @@ class Manifest:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for scripts."""
+        """Return the JSON form."""
         return CHECKPOINT.to_json(CHECKPOINT.decode(self.encode()))
 
 
@@ -161,30 +162,30 @@ class Manifest:
 
 
 def last_seq(client: Client, label: Label, known: int = 0) -> int:
-    """Return the number of the last entry of a label; a few questions, however many there are.
+    """Return the number of the last entry of a label, with O(log n) requests.
 
-    ``known`` is how far it went before, or is said to go: two questions if that is still so.
+    ``known`` is a former or stated last number: if it is still right, two requests suffice.
     """
     return client.run(_last_seq(client, label, known))
 
 
 async def _last_seq(client: Client, label: Label, known: int) -> int:
-    """Double the step until there is nothing, then halve: hubs, directories and sets all answer this."""
+    """Galloping and binary search: works with hubs, data directories and sets of files alike."""
     session = client.session
-    there, step = min(known, _MOST_KNOWN), 1
-    known = there
-    while await fetch_receipt(session, label, there + step) is not None:
-        there, step = there + step, step * 2
-    beyond = there + step
-    if there == known and known and await fetch_receipt(session, label, known) is None:
-        there, beyond = 0, known  # it does not go so far, whoever has said so
-    while beyond - there > 1:
-        middle = (there + beyond) // 2
+    last, step = min(known, _MOST_KNOWN), 1
+    known = last
+    while await fetch_receipt(session, label, last + step) is not None:
+        last, step = last + step, step * 2
+    beyond = last + step
+    if last == known and known and await fetch_receipt(session, label, known) is None:
+        last, beyond = 0, known  # the label is shorter than stated
+    while beyond - last > 1:
+        middle = (last + beyond) // 2
         if await fetch_receipt(session, label, middle) is None:
             beyond = middle
         else:
-            there = middle
-    return there
+            last = middle
+    return last
 
 
 def find_heads(
@@ -193,16 +194,16 @@ def find_heads(
     floors: Mapping[str, int] = NO_FLOORS,
     known: Mapping[Place, int] = NO_HEADS,
 ) -> list[Head]:
-    """Return how far the labels of streams go that have entries, in the order of a checkpoint.
+    """Return the heads of all labels with entries, in the order of a checkpoint.
 
-    ``floors`` are epochs of streams before which there is nothing to ask; ``known`` is how far labels went.
+    ``floors`` are the first epochs of streams to search; ``known`` are former last numbers of labels.
     """
-    found = [
+    heads = [
         Head(stream, epoch, label, last_seq(client, label, known.get((stream, epoch), 0)))
         for stream in sorted(set(streams), key=str.encode)
         for epoch, label in stream_labels(client, stream, floors.get(stream, 0))
     ]
-    return [head for head in found if head.seq]
+    return [head for head in heads if head.seq]
 
 
 def make_manifest(
@@ -211,9 +212,9 @@ def make_manifest(
     configuration: Configuration | None = None,
     standing: "CoveredLog | None" = None,
 ) -> Manifest:
-    """Have the hub vouch for all streams that are declared, and for others that are named.
+    """Have the hub sign checkpoints of all declared streams, and of those that are named.
 
-    What checkpoints before vouch for must still be there: else a ManifestError names it.
+    What earlier checkpoints cover must still be there: otherwise a ManifestError names the position.
     """
     configured, now = configuration or read_configuration(client), client.session.clock()
     before = standing or CoveredLog(client)
@@ -230,7 +231,7 @@ def make_manifest(
 
 
 def _forgotten(old: Vouched, seq: int) -> ManifestError:
-    text = f"the previous checkpoint covers {old.upto_seq} entries, but the log has {seq}"
+    text = f"the previous checkpoint covers {counted(old.upto_seq, 'entry')}, but the log has {seq}"
     return ManifestError(text, old.stream, old.epoch, seq + 1)
 
 
@@ -246,7 +247,7 @@ async def _vouch(client: Client, head: Head, old: Vouched | None) -> Vouched:
 
 
 def check_signed(pin: Pin, head: Head, checkpoint: Checkpoint, epoch_sec: int) -> None:
-    """Check that the hub has signed a checkpoint, of this label and entry."""
+    """Check that the hub has signed a checkpoint for this label and entry."""
     pin.identity.verify_checkpoint(checkpoint, epoch_sec=epoch_sec, max_skew_sec=max(epoch_sec, 60))
     checkpoint.verify_labels(pin.identity.routing_key, labels.stream_id(head.stream))
     if (checkpoint.label_curr, checkpoint.epoch, checkpoint.upto_seq) != (head.label, head.epoch, head.seq):
@@ -254,8 +255,8 @@ def check_signed(pin: Pin, head: Head, checkpoint: Checkpoint, epoch_sec: int) -
 
 
 async def _check_grown(client: Client, old: Vouched, checkpoint: Checkpoint) -> None:
-    """Check that the log of now begins as it did when it was vouched for before."""
-    other = f"the first {old.upto_seq} entries are not those of the previous checkpoint"
+    """Check that the log is an extension of what an earlier checkpoint covered."""
+    other = f"the log differs from the previous checkpoint before entry {old.upto_seq + 1}"
     place = (old.stream, old.epoch, old.upto_seq)
     if checkpoint.upto_seq == old.upto_seq:
         if checkpoint.mmr_root != old.mmr_root:
@@ -275,7 +276,7 @@ async def _check_grown(client: Client, old: Vouched, checkpoint: Checkpoint) -> 
 
 
 def send_manifest(client: Client, manifest: Manifest) -> Sent:
-    """Record a checkpoint."""
+    """Send a checkpoint to the stream of checkpoints."""
     draft = typed(CHECKPOINT, CHECKPOINT.decode(manifest.encode()))
     return send_draft(client, CHECKPOINTS_STREAM, draft, RECORDING)
 
@@ -284,7 +285,7 @@ def send_manifest(client: Client, manifest: Manifest) -> Sent:
 
 
 def manifests(client: Client, options: ReadOptions | None = None) -> Iterator[Manifest]:
-    """Yield the checkpoints that are recorded, in the order of the log; each entry is checked."""
+    """Yield the recorded checkpoints in log order; each entry is verified."""
     asked = options or ReadOptions(peek=True)
     for message in read_stream(client, CHECKPOINTS_STREAM, asked):
         if message.header is None or message.header.schema != CHECKPOINT.schema_id:
@@ -293,11 +294,11 @@ def manifests(client: Client, options: ReadOptions | None = None) -> Iterator[Ma
             place = (message.epoch, message.position)
             yield Manifest.decode(message.raw_body(), place, message.receipt.hub_ts)
         except InvalidBodyError:
-            continue  # the fold reports it
+            continue  # reported by the fold
 
 
 def newest_manifest(client: Client) -> Manifest | None:
-    """Return the last checkpoint that is recorded, reading as little as can be; None if there is none."""
+    """Return the last recorded checkpoint, with few requests; None if there is none."""
     for epoch, label in reversed(list(stream_labels(client, CHECKPOINTS_STREAM))):
         upto = last_seq(client, label)
         while upto:
@@ -310,50 +311,50 @@ def newest_manifest(client: Client) -> Manifest | None:
 
 
 def is_over(epoch: int, epoch_sec: int, now: int) -> bool:
-    """Tell whether an epoch gets no more entries: hubs take them for a minute, or an epoch, after its end."""
+    """Whether an epoch gets no more entries: hubs accept them for a minute, or an epoch, after its end."""
     return bool(epoch_sec) and (epoch + 1) * epoch_sec + max(epoch_sec, LATE_SEC) + _SKEW_SEC <= now
 
 
 class CoveredLog:
-    """What the checkpoints in the log vouch for together, for somebody who makes or uses one.
+    """The combined coverage of the checkpoints in the log, for programs that make or use checkpoints.
 
-    Where labels do not change the newest one says it all. It is read on from where it was left.
+    Where labels do not rotate the newest one covers everything. Reading is incremental.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        #: The newest one, and what was said last of each label.
+        # The newest checkpoint, and the last statement about each label.
         self.newest: Manifest | None = None
         self.entries: dict[Place, Vouched] = {}
-        #: Of each stream, the first epoch that may still get entries, or has some that nobody vouches for.
+        # For each stream the first epoch that may still get entries, or has uncovered ones.
         self.floors: dict[str, int] = {}
-        #: How far labels went when they were looked at, or are said to go.
+        # Last known or stated number of each label.
         self._known: dict[Place, int] = {}
 
     @property
     def streams(self) -> set[str]:
-        """All streams that are vouched for."""
+        """All covered streams."""
         return {stream for stream, _ in self.entries}
 
     @property
     def open_entries(self) -> list[Vouched]:
-        """What is said of labels that may still get entries."""
+        """Statements about labels that may still get entries."""
         return [entry for entry in self.entries.values() if entry.epoch >= self.floors.get(entry.stream, 0)]
 
     @property
     def manifest(self) -> Manifest | None:
-        """The newest checkpoint, with all that earlier ones vouch for."""
+        """The newest checkpoint, with the coverage of all earlier ones."""
         order = sorted(self.entries.values(), key=lambda entry: (entry.stream.encode(), entry.epoch))
         return None if self.newest is None else replace(self.newest, streams=tuple(order))
 
     def find_heads(self, streams: Iterable[str]) -> list[Head]:
-        """Return how far streams go; with few questions, if most of it is known."""
-        found = find_heads(self._client, streams, self.floors, self._known)
-        self._known |= {head.place: head.seq for head in found}
-        return found
+        """Return the heads of streams; few requests if most of them are known."""
+        heads = find_heads(self._client, streams, self.floors, self._known)
+        self._known |= {head.place: head.seq for head in heads}
+        return heads
 
     def refresh(self) -> None:
-        """Read the checkpoints that have come since."""
+        """Read the checkpoints that were added since the last call."""
         client = self._client
         hub_id = client.connect().identity.hub_id
         for manifest in self._unread():
@@ -372,7 +373,7 @@ class CoveredLog:
             yield from manifests(self._client, ReadOptions(start=first, epoch=epoch, peek=True))
 
     def take(self, manifest: Manifest) -> None:
-        """Take one that is later than those before."""
+        """Apply a checkpoint that is later than those before."""
         epoch_sec = self._client.session.profiles[0].epoch_sec
         when = min(manifest.created_at, manifest.taken_at or 0)
         self.newest = manifest
@@ -383,7 +384,7 @@ class CoveredLog:
                 self.floors[entry.stream] = max(entry.epoch + 1, self.floors.get(entry.stream, 0))
 
     def forget_false(self) -> list[Vouched]:
-        """Drop what the hub cannot confirm, and return it: to go on after a checkpoint that was false."""
+        """Drop and return statements that the hub cannot confirm: to recover after a false checkpoint."""
         self.refresh()
         false = [
             entry for entry in self.entries.values() if not self._client.run(_is_true(self._client, entry))
@@ -403,7 +404,7 @@ async def _is_true(client: Client, entry: Vouched) -> bool:
 
 
 def check_stored(client: Client, entry: Vouched) -> None:
-    """Check the CHECKPOINT that an entry is about, if it can be had: a set of files has few of them."""
+    """Verify the stored CHECKPOINT of an entry, if available: a set of files has few of them."""
     request = CheckpointRequest(label=entry.label, upto_seq=entry.upto_seq)
     try:
         checkpoint = client.run(client.session.ask(request, CheckpointResponse)).checkpoint

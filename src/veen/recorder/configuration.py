@@ -1,7 +1,7 @@
-"""The recorder's configuration: streams that the log declares, and how long they are kept (SDR-008).
+"""The recorder's configuration: streams as declared in the log, and their retention (SDR-008).
 
-Streams of the recorder have fixed names. Readers of a stream are those who have its key, or to whom it is
-sealed; a client that has neither seals to itself.
+Streams of the recorder have fixed names. The readers of a stream have its key, or are recipients of its
+messages; a client without either seals to itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,15 +24,15 @@ from veen.overlays.recorder.schemas import CHANGE, CHANGES_STREAM, CHECKPOINTS_S
 from veen.recorder.errors import StreamNameError
 from veen.recorder.event import RECORDING
 
-#: What labels of the recorder are said to be.
+# The class of the recorder's labels.
 _CLASS: Final = "record"
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the log says of a stream."""
+    """The declaration of a stream."""
 
-    #: declared, renamed, split or retired.
+    # declared, renamed, split or retired.
     state: str
     into: tuple[str, ...] = ()
     event_types: tuple[str, ...] = ()
@@ -45,28 +45,28 @@ class Configuration:
 
     profile_id: bytes
     streams: Mapping[str, Declared] = field(default_factory=dict)
-    #: Keys that have changed streams, in hex.
+    # Keys that have changed streams, in hex.
     admins: frozenset[str] = frozenset()
-    #: Changes that this client cannot open.
+    # Number of changes that this client cannot decrypt.
     unreadable: int = 0
 
     @property
     def names(self) -> list[str]:
-        """All streams that there are or were, and the recorder's own, in the order of their bytes."""
+        """All present and former streams, and the recorder's own, in byte order."""
         return sorted({*self.streams, CHANGES_STREAM, CHECKPOINTS_STREAM}, key=str.encode)
 
     @property
     def shared_types(self) -> dict[str, list[str]]:
-        """Types of events that more than one stream is declared for (SDR-005)."""
+        """Types of events that more than one stream declares (SDR-005)."""
         return shared_types((name, declared.event_types) for name, declared in sorted(self.streams.items()))
 
-    def kept_for(self, stream: str, least: int) -> int:
-        """Return for how many seconds entries of a stream are to be kept: as declared, else the least."""
+    def kept_for(self, stream: str, min_seconds: int) -> int:
+        """Return the retention of a stream in seconds: as declared, else the minimum."""
         declared = self.streams.get(stream)
-        return least if declared is None else declared.retention_hint or least
+        return min_seconds if declared is None else declared.retention_hint or min_seconds
 
     def streams_of(self, event_type: str) -> list[str]:
-        """Return the streams that a type of events is declared for (SDR-005)."""
+        """Return the streams that declare a type of events (SDR-005)."""
         return sorted(name for name, declared in self.streams.items() if event_type in declared.event_types)
 
 
@@ -81,12 +81,12 @@ def read_configuration(client: Client) -> Configuration:
 
 
 def change_draft(change: str, stream: str, **more: Any) -> Draft:  # noqa: ANN401 - by the schema
-    """Return a change of streams, to be sent to the stream of changes."""
+    """Return a change of streams as a draft for the stream of changes."""
     return typed(CHANGE, CHANGE.make(change=change, stream=stream, **more))
 
 
 def send_change(client: Client, change: str, stream: str, **more: Any) -> Sent:  # noqa: ANN401 - by the schema
-    """Change the streams of the recorder, by an event of their own."""
+    """Send a change of streams."""
     draft = change_draft(change, stream, change_time=client.session.clock(), **more)
     return send_draft(client, CHANGES_STREAM, draft, RECORDING)
 
@@ -94,8 +94,8 @@ def send_change(client: Client, change: str, stream: str, **more: Any) -> Sent: 
 def known_record_streams(client: Client) -> list[str]:
     """Return the streams under record/ that this client has used at the hub, declared or not."""
     hub_id = client.connect().identity.hub_id
-    kept = client.session.home.load().labels.values()
-    names = {item.stream for item in kept if item.hub_id == hub_id and item.stream is not None}
+    label_states = client.session.home.load().labels.values()
+    names = {item.stream for item in label_states if item.hub_id == hub_id and item.stream is not None}
     return sorted(name for name in names if name.startswith(STREAMS))
 
 
@@ -103,7 +103,7 @@ def known_record_streams(client: Client) -> list[str]:
 
 
 def stream_labels(client: Client, stream: str, from_epoch: int = 0) -> Iterator[tuple[int, Label]]:
-    """Yield the epochs in which a stream has, or can have, entries; with their labels."""
+    """Yield the epochs in which a stream has, or can have, entries, with the labels."""
     client.connect()
     session, stream_id = client.session, labels.stream_id(stream)
     rotates = session.profiles[0].epoch_sec
@@ -112,7 +112,7 @@ def stream_labels(client: Client, stream: str, from_epoch: int = 0) -> Iterator[
 
 
 def label_now(client: Client, stream: str) -> Label:
-    """Return the label that a stream has at this time."""
+    """Return the current label of a stream."""
     client.connect()
     session = client.session
     epoch = labels.epoch_at(session.clock(), session.profiles[0].epoch_sec)
@@ -120,13 +120,13 @@ def label_now(client: Client, stream: str) -> Label:
 
 
 def class_stream(realm: str = DEFAULT_REALM) -> str:
-    """Return the stream of classes, by its id."""
+    """Return the stream of label classes, by its id."""
     return labels.label_class_stream(labels.realm_id(realm)).hex()
 
 
 @dataclass(frozen=True, slots=True)
 class LabelClass:
-    """What was said last of a label."""
+    """The last classification of a label."""
 
     name: str
     sensitivity: str | None
@@ -135,13 +135,13 @@ class LabelClass:
 
 
 def keeps(label_class: LabelClass | None, seconds: int) -> bool:
-    """Tell whether what was said of a label keeps it so long (SDR-006)."""
+    """Whether a label is classified with at least this retention (SDR-006)."""
     return label_class is not None and (label_class.retention_hint or 0) >= seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The classes of labels, and how many entries say so or cannot be opened."""
+    """The classes of labels, with the number of entries and of unreadable ones."""
 
     labels: Mapping[bytes, LabelClass] = field(default_factory=dict)
     entries: int = 0
@@ -154,7 +154,7 @@ def read_classes(client: Client, realm: str = DEFAULT_REALM) -> dict[bytes, Labe
 
 
 def fold_classes(client: Client, realm: str = DEFAULT_REALM) -> Classes:
-    """Fold the stream of classes, and count what cannot be read."""
+    """Fold the stream of classes, and count its unreadable entries."""
     client.connect()
     state = interpret(client, LabelClasses(), class_stream(realm))
     classes = {bytes(label): LabelClass(*row[1:]) for label, row in state.tables.items("classes")}  # type: ignore[arg-type] # labels are bytes
@@ -170,36 +170,38 @@ def set_class(
     retention_hint: int | None = None,
     realm: str = DEFAULT_REALM,
 ) -> Sent:
-    """Say of what class a label is."""
+    """Classify a label."""
     fields = {"label": label, "class": name, "sensitivity": sensitivity, "retention_hint": retention_hint}
     draft = typed(CLASS, CLASS.make(**fields))
     return send_draft(client, class_stream(realm), draft, RECORDING)
 
 
-def keep_labels(client: Client, wanted: Mapping[Label, int]) -> int:
-    """Say of labels for how many seconds they are kept; returns of how many it was not said yet (SDR-006)."""
+def keep_labels(client: Client, retention_of: Mapping[Label, int]) -> int:
+    """Declare the retention of labels; return how many were not declared with it yet (SDR-006)."""
     classes = read_classes(client)
     short = [
-        label for label, seconds in sorted(wanted.items()) if not keeps(classes.get(bytes(label)), seconds)
+        label
+        for label, seconds in sorted(retention_of.items())
+        if not keeps(classes.get(bytes(label)), seconds)
     ]
     for label in short:
-        set_class(client, label, _CLASS, retention_hint=wanted[label])
+        set_class(client, label, _CLASS, retention_hint=retention_of[label])
     return len(short)
 
 
 def record_stream(name: str) -> str:
-    """Return the name of a recorder stream; raise StreamNameError for any other, the bare prefix too."""
+    """Return the name of a recorder stream; raise StreamNameError for others, also the bare prefix."""
     if not name.startswith(STREAMS) or name == STREAMS:
-        raise StreamNameError(f"{name!r} is not a recorder stream: its name is {STREAMS} and more")
+        raise StreamNameError(f"{name!r} is not a recorder stream: names start with {STREAMS}")
     return name
 
 
-#: What to do about it, but for ``--to``.
+# The remedy other than ``--to``.
 GET_KEY: Final = (
     "an admin shares the key (veen recorder share), and the client accepts it (veen reader accept)"
 )
 
 
 def has_readers(secrets: Secrets, options: SendOptions, stream: str) -> bool:
-    """Tell whether anybody can read what is sealed for a stream, but for the client that seals it."""
+    """Whether any client but the sealing one can read what is sealed for a stream."""
     return options.to is not None or secrets.stream_key(labels.stream_id(stream)) is not None

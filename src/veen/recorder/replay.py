@@ -22,18 +22,19 @@ from veen.overlays.recorder.schemas import EVENT
 from veen.recorder.checkpoint import Manifest, Vouched, check_stored, last_seq
 from veen.recorder.configuration import stream_labels
 from veen.recorder.errors import ManifestError, RangeError
+from veen.stdx.grammar import counted
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A checked entry of a recorder stream, and its event if it is a readable one."""
+    """A verified entry of a recorder stream, and its event if it is a readable one."""
 
     stream: str
     message: Message
-    #: The name of its schema and its fields; None if it is not the recorder's, or sealed for others.
+    # The name of its schema and its fields; None for other schemas, or if sealed for other readers.
     schema: str | None
     body: dict[str, Any] | None
-    #: Why it does not count; None if it counts.
+    # Why it does not count; None if it counts.
     problem: str | None = None
 
     @property
@@ -43,7 +44,7 @@ class Recorded:
         return (message.receipt.hub_ts, self.stream.encode(), message.epoch, message.position)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for scripts, with the fields of the commit (SDR-001) and its receipt."""
+        """Return the JSON form, with the fields of the commit (SDR-001) and its receipt."""
         receipt = self.message.receipt
         return {
             "stream": self.stream,
@@ -74,12 +75,12 @@ def recorded(stream: str, message: Message) -> Recorded:
         body = _DECODER.decode(record, schema)
     except InvalidBodyError as error:
         return Recorded(stream, message, schema.name, None, f"{error.code}: {error}")
-    shown = schema.to_json(body)
+    body_json = schema.to_json(body)
     if schema is EVENT and body["principal_id"] != message.sender.hex():
         return Recorded(
-            stream, message, schema.name, shown, "SDR.PRINCIPAL_MISMATCH: another key signed the message"
+            stream, message, schema.name, body_json, "SDR.PRINCIPAL_MISMATCH: another key signed the message"
         )
-    return Recorded(stream, message, schema.name, shown)
+    return Recorded(stream, message, schema.name, body_json)
 
 
 # --- by number ----------------------------------------------------------------------------------------------
@@ -93,17 +94,17 @@ def replay_range(
         raise RangeError(
             f"a range starts at 1 or later and ends at its start or later: not {from_seq} to {to_seq}"
         )
-    there = dict(stream_labels(client, stream))
+    epochs = dict(stream_labels(client, stream))
     if epoch is None:
-        if len(there) > 1:
+        if len(epochs) > 1:
             raise RangeError(
-                f"{stream} has entries in {len(there)} epochs, and positions start again in each; "
-                f"pass one of {', '.join(map(str, list(there)[-5:]))}"
+                f"{stream} has entries in {len(epochs)} epochs, and positions start again in each; "
+                f"pass one of {', '.join(map(str, list(epochs)[-5:]))}"
             )
-        epoch = next(iter(there), 0)
-    if epoch not in there:
+        epoch = next(iter(epochs), 0)
+    if epoch not in epochs:
         raise RangeError(f"{stream} has no entries in epoch {epoch}")
-    head = last_seq(client, there[epoch])
+    head = last_seq(client, epochs[epoch])
     if to_seq > head:
         raise RangeError(f"{stream} ends at entry {head}, before {to_seq}")
     return _read(client, stream, epoch, from_seq, to_seq)
@@ -141,7 +142,7 @@ def replay_time(client: Client, streams: Iterable[str], start_time: int, end_tim
             last = client.run(count_before(client, label, head, end_time + 1))
             if first <= last:
                 parts.append(_read_within(client, (stream, epoch), (first, last), (start_time, end_time)))
-    return heapq.merge(*parts, key=lambda found: found.order)
+    return heapq.merge(*parts, key=lambda entry: entry.order)
 
 
 async def count_before(client: Client, label: Label, head: int, time: int) -> int:
@@ -183,12 +184,12 @@ def proven(
 ) -> Iterator[Recorded]:
     """Yield entries that a checkpoint covers, each proven; an unproven one is an error (SDR-017).
 
-    The log must contain everything that the checkpoint covers of these streams, also what is not among
+    The log must contain everything that the checkpoint covers of these streams, including what is not among
     ``entries``: a missing entry is never skipped (SDR-022).
     """
     manifest.verify_hub(client.connect().identity)
-    wanted = set(streams)
-    vouched = {entry.place: entry for entry in manifest.streams if entry.stream in wanted}
+    names = set(streams)
+    vouched = {entry.place: entry for entry in manifest.streams if entry.stream in names}
     for entry in vouched.values():
         _check_whole(client, entry)
     for item in entries:
@@ -204,7 +205,7 @@ def _check_whole(client: Client, entry: Vouched) -> None:
         raise ManifestError("the checkpoint names another label", *place)
     receipt = client.run(fetch_receipt(client.session, label, entry.upto_seq))
     if receipt is None:
-        text = f"the checkpoint covers {entry.upto_seq} entries, but the log does not contain the last one"
+        text = f"the checkpoint covers {counted(entry.upto_seq, 'entry')}, but the log lacks the last one"
         raise ManifestError(text, *place)
     try:
         if receipt.mmr_root != entry.mmr_root:
@@ -220,7 +221,7 @@ async def prove(client: Client, vouched: Vouched | None, item: Recorded) -> None
     place = (item.stream, item.message.epoch, receipt.stream_seq)
     if vouched is None or vouched.upto_seq < receipt.stream_seq:
         upto = 0 if vouched is None else vouched.upto_seq
-        text = f"the checkpoint covers {upto} entries, but not entry {receipt.stream_seq}"
+        text = f"the checkpoint covers {counted(upto, 'entry')}, but not entry {receipt.stream_seq}"
         raise ManifestError(text, *place)
     asked = ProofAtRequest(label=receipt.label, stream_seq=receipt.stream_seq, upto_seq=vouched.upto_seq)
     proof = (await client.session.ask(asked, ProofResponse)).mmr_proof

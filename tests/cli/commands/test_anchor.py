@@ -142,7 +142,7 @@ def test_mistakes_are_told(hub: HubProcess, anchored: tuple[dict[str, Any], Path
         (1, "--stream or --label", publishing),
         (1, "--stream or --label", (*publishing, "--stream", "x", "--label", "00" * 32)),
         (1, "--nonce", (*publishing, "--stream", STREAM, "--nonce", "xyz")),
-        (1, "nonce", (*publishing, "--stream", STREAM, "--nonce", "00")),
+        (1, "--nonce: a nonce must have", (*publishing, "--stream", STREAM, "--nonce", "00")),
         (1, "--label", (*publishing, "--label", "00")),
         (4, "E.NOT_FOUND", (*publishing, "--stream", "nobody writes here")),
         (4, "E.NOT_FOUND", (*publishing, "--label", "00" * 32)),

@@ -113,7 +113,7 @@ def test_rules_that_are_kept_and_broken(user: User, tmp_path: Path) -> None:
     user.ok("keygen", "--out", stranger)
     user.fails(1, *_policy(path, enough), "--client", stranger)
     sealed = user.fails(4, *_policy(path, audited), "--client", stranger)["violations"]
-    assert "1 entries are sealed for others" in sealed[0]["detail"]
+    assert "; 1 entry sealed to other readers" in sealed[0]["detail"]
     assert user.ok(*_policy(path, audited, enough))["violations"] == []
     (found,) = user.fails(4, *_policy(path, audited, missing))["violations"]
     assert (found["rule"], found["stream"], found["resource_class"]) == ("require_audit", "ward", "money")

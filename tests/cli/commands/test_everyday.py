@@ -266,4 +266,9 @@ def test_work_by_hand(user: User) -> None:
     user.ok("send", "--stream", "work", "--body", "1", *words)
     user.ok("send", "--stream", "work", "--body", "1", "--pow-difficulty", "4")
     user.fails(1, "send", "--stream", "work", "--body", "1", "--pow-challenge", "zz", "--pow-difficulty", "6")
+    failed = user.fails(1, "send", "--stream", "work", "--body", "1", "--pow-difficulty", "27")
+    assert "--pow-difficulty is at most 26" in failed["detail"]
+    for bad in (("--pow-difficulty", "-1"), ("--pow-difficulty", "65"), (*words, "--pow-nonce", "-1")):
+        done = user.run("send", "--stream", "work", "--body", "1", *bad)
+        assert f"'{bad[-2]}': {bad[-1]} is not in the range" in done.stderr
     user.fails(4, "pow", "solve", "--challenge", "00", "--difficulty", "60", "--max-iterations", "10")

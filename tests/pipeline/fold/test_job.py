@@ -140,7 +140,7 @@ class TestIncomplete:
 
     def test_entries_in_the_middle(self, spark: SparkSession) -> None:
         records = history("crdt.lww")
-        with pytest.raises(IncompleteStreamError, match="1 entries of epoch 10 are missing between 1 and 40"):
+        with pytest.raises(IncompleteStreamError, match="1 entry of epoch 10 missing between 1 and 40"):
             fold_stream(spark, frame(spark, records[:20] + records[21:]), LwwMap(), OWN_STREAM)
 
     def test_entries_at_the_beginning(self, spark: SparkSession) -> None:

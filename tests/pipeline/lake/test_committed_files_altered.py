@@ -139,7 +139,7 @@ def test_several_files_are_counted_and_the_first_is_named(lake: Path, user: User
     for path in (first, last):
         (lake / path).unlink()
     told = user.fails(4, "pipeline", "sql", "--lake", lake, COUNT)["detail"]
-    assert told.startswith(f"{first} was committed, and is not there (1 more")
+    assert told.startswith(f"{first} was committed, and is not there (1 more differs)")
 
 
 @pytest.mark.usefixtures("spark")

@@ -117,10 +117,10 @@ def test_a_label_that_the_lake_does_not_have_is_not_believed(world: World) -> No
     assert digest.upto is not None
     for stream in (OWN, "record/secret", IMPORTED):
         invented = Position(stream, 7, "ab" * 32, 77, "00" * 32)
-        with pytest.raises(QueryError, match="take in more of the log first"):
+        with pytest.raises(QueryError, match="ingest more of the log first"):
             world.run(asked([OWN]), again=cut(digest, *digest.upto, invented))
     there = world.run(asked([IMPORTED]), world.there).digest
-    with pytest.raises(QueryError, match="take in more of the log first"):
+    with pytest.raises(QueryError, match="ingest more of the log first"):
         world.run(
             asked([IMPORTED]), world.there, again=cut(there, Position(IMPORTED, 0, "ab" * 32, 1, "00" * 32))
         )

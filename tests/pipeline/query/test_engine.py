@@ -234,7 +234,7 @@ def test_lakes_of_one_log_give_one_answer_now_and_later(world: World, tmp_path: 
     cases = [
         (dataclasses.replace(position, mmr_root="00" * 32), "has another root here"),
         (dataclasses.replace(position, upto_seq=position.upto_seq - 1), "has another root here"),
-        (dataclasses.replace(position, upto_seq=10_000), "take in more of the log first"),
+        (dataclasses.replace(position, upto_seq=10_000), "ingest more of the log first"),
         (dataclasses.replace(position, stream=STREAMS[2]), "which it is not"),
         (dataclasses.replace(position, epoch=position.epoch + 1), "which it is not"),
     ]

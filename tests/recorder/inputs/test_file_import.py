@@ -249,7 +249,7 @@ def test_what_a_run_before_has_read(tmp_path: Path, hub: HubProcess, place: Path
     _write(file, range(10))
     said: list[str | Path] = ["recorder", "import", file, "--stream", stream, "--client", place]
     said += ["--to", place, "--hub"]
-    assert "10 events are stored" in somebody.fails(2, *said, "http://127.0.0.1:1")["detail"]
+    assert "has not accepted 10 events yet" in somebody.fails(2, *said, "http://127.0.0.1:1")["detail"]
     _write(file, range(10, 12))
     found = somebody.ok(*said, hub.url)
     assert (found["recorded"], found["events"], found["lines"], found["lines_before"]) == (12, 2, 2, 10)
@@ -317,7 +317,7 @@ def test_what_is_not_done(tmp_path: Path, place: Path) -> None:
     assert "--format" in somebody.fails(1, *said, "http://127.0.0.1:1", "-", "--format", "csv")["detail"]
     (tmp_path / "a").write_text("{}\n")
     kept = somebody.fails(2, *said, "http://127.0.0.1:1", tmp_path / "a")
-    assert "1 events are stored" in kept["detail"]
+    assert "has not accepted 1 event yet" in kept["detail"]
     bare = ["recorder", "import", "--client", str(place), "--hub", "http://127.0.0.1:1", str(tmp_path / "a")]
     assert "'record/'" in somebody.fails(1, *bare, "--stream", "record/")["detail"]
     with socket.create_server(("127.0.0.1", 0)) as taken:

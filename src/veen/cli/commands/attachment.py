@@ -24,6 +24,7 @@ from veen.client.read import ReadOptions, open_any, read_stream
 from veen.core.errors import Detail, ProtocolError
 from veen.core.objects import attachment as att
 from veen.core.objects.msg import Msg
+from veen.stdx.grammar import counted
 
 app = typer.Typer(help="Fetch and verify attachments of messages.", no_args_is_help=True)
 
@@ -68,7 +69,7 @@ def _verify(msg_file: Path, file: Path, index: int, client: str) -> None:
         raise FailedError("no key of this client opens the message; choose another with --client", "E.OPEN")
     declared = attachments_of(decode_body(opened.body))
     if index >= len(declared):
-        raise UsageError(f"the message has {len(declared)} attachments; --index counts from 0")
+        raise UsageError(f"the message has {counted(len(declared), 'attachment')}; --index counts from 0")
     coids = [item.coid for item in declared]
     att.verify_root(opened.header.att_root, coids)
     data = read_bytes(file)

@@ -26,6 +26,7 @@ from veen.overlays.operations.query_audit import QueryAudit
 from veen.overlays.operations.recovery import Recoveries
 from veen.overlays.operations.schemas import GRANT, QUERY, REVOKE
 from veen.overlays.overlay import Overlay
+from veen.stdx.grammar import counted
 
 _AUDIT: Final = "require_audit"
 _RECOVERY: Final = "require_recovery_threshold"
@@ -94,7 +95,7 @@ def violations_of(rule: Rule, found: FoldedState) -> list[dict[str, Any]]:
             return []
         text = f"{stream} has no query.audit.v1 record of class {rule.resource_class}"
         sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
-        text += f"; {sealed} entries are sealed for others" if sealed else ""
+        text += f"; {counted(sealed, 'entry')} sealed to other readers" if sealed else ""
         return [{**shown, "resource_class": rule.resource_class, "detail": text}]
     overlay = Recoveries()
     broken = []
@@ -103,7 +104,10 @@ def violations_of(rule: Rule, found: FoldedState) -> list[dict[str, Any]]:
             continue
         for row, count in overlay.executions(tables, target):
             if count < rule.min_approvals:
-                text = f"execution {row['msg_id']} in {stream} had {count} of {rule.min_approvals} approvals"
+                text = (
+                    f"execution {row['msg_id']} in {stream} had {counted(count, 'approval')}, "
+                    f"but requires {rule.min_approvals}"
+                )
                 broken.append(
                     {
                         **shown,
@@ -293,7 +297,7 @@ def enforce_check(
             typer.echo(plain(f"violation: {item['detail']}"))
     fail_check(
         {"rules": len(rules), "violations": found} if common.json else {},
-        f"{len(found)} violations",
+        counted(len(found), "violation"),
         "E.POLICY",
     )
 

@@ -29,6 +29,7 @@ from veen.cli.errors import FAILED, FailedError, UsageError
 from veen.cli.output import command, print_result, warn
 from veen.cli.settings import common
 from veen.core.data_dir import paths
+from veen.stdx.grammar import counted
 
 _STREAM: Final = "team/plan"
 _DOOR: Final = "record/app/door"
@@ -112,7 +113,7 @@ class Demo:
             self._console.print(Text(f"     {line}", style="dim"), soft_wrap=True)
         if len(lines) > _MOST_LINES:
             more = len(lines) - _MOST_LINES
-            self._console.print(Text(f"     … {more} more line{'s' if more > 1 else ''}", style="dim"))
+            self._console.print(Text(f"     … {counted(more, 'more line')}", style="dim"))
         if exit_code:
             self._console.print(Text(f"     (exit code {exit_code})", style="yellow"))
 

@@ -18,6 +18,7 @@ from veen.cli.settings import common
 from veen.core.errors import ProtocolError
 from veen.core.objects.finding import Level
 from veen.core.types import HubId, Label, VerifyKey
+from veen.stdx.grammar import counted
 from veen.storage.directory import read_identity
 from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import RealFilesystem
@@ -131,7 +132,8 @@ def _print(console: Console, report: Report) -> None:
     for item in report.labels[:_MOST_LABELS]:
         console.print(Text(_label_line(item)), soft_wrap=True)
     if len(report.labels) > _MOST_LABELS:
-        console.print(Text(f"and {len(report.labels) - _MOST_LABELS} more labels; --json lists all of them"))
+        more = counted(len(report.labels) - _MOST_LABELS, "more label")
+        console.print(Text(f"and {more}; --json lists all of them"))
     if not report.ok:
         console.print(Text(_advice(report)), soft_wrap=True)
 
@@ -143,14 +145,14 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, bool | None]]:
     clients = sum(item.clients or 0 for item in report.labels)
     text = report.completeness
     if text == "ok":
-        text += f": {clients} clients, each without a gap"
+        text += f": {counted(clients, 'client')}, no gaps"
     pruned = [f"{item.label.hex()} 1 to {item.pruned_to}" for item in report.labels if item.pruned_to]
     if pruned:
         text += f"; pruned: {', '.join(pruned[:_MOST_LABELS])}"
     yield "completeness", text, {"ok": True, "broken": False}.get(report.completeness)
     newest = max((item.newest_ts for item in report.labels if item.newest_ts is not None), default=None)
     text = "no entries" if newest is None else f"newest entry of {shown_time(newest)}"
-    text += f"; {report.journal_entries} entries only in the journal"
+    text += f"; {counted(report.journal_entries, 'entry')} only in the journal"
     if report.lock:
         text += f"; last opened by {report.lock}"
     yield "freshness", text, True
@@ -159,7 +161,7 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, bool | None]]:
 
 
 def _label_line(item: LabelReport) -> str:
-    parts = [f"{item.domain}/{item.label.hex()}: {item.head_seq} entries"]
+    parts = [f"{item.domain}/{item.label.hex()}: {counted(item.head_seq, 'entry')}"]
     if item.newest_ts is not None:
         parts.append(f"newest {shown_time(item.newest_ts)}")
     parts.append(f"checkpoint {item.newest_checkpoint}" if item.newest_checkpoint else "no checkpoint")

@@ -99,4 +99,4 @@ def list_command(
     for row in rows:
         typer.echo(plain("  ".join(str(value) for value in row.values())))
     if not rows:
-        warn("no label has this class, or its records are sealed for others")
+        warn("no label has this class, or its records are sealed to other readers")

@@ -12,6 +12,7 @@ from veen.cli.data_dir import open_data_dir
 from veen.cli.errors import CommandError, as_command_error
 from veen.cli.options import JsonFlag
 from veen.cli.output import command, print_result, progress
+from veen.stdx.grammar import counted
 from veen.storage.errors import StorageError
 from veen.storage.maintain.repair import Repaired, repair
 
@@ -42,7 +43,7 @@ def repair_command(
 
 
 def _summary(done: Repaired) -> str:
-    text = f"Repaired: {done.entries} entries of {done.labels} labels are in order."
+    text = f"Repaired: {counted(done.entries, 'entry')} in {counted(done.labels, 'label')}."
     if done.journal_entries:
-        text += f" The journal has {done.journal_entries} more; the next start of the hub moves them."
+        text += f" The journal has {done.journal_entries} more; the next start of the hub moves the journal."
     return text

@@ -12,6 +12,7 @@ from veen.cli.output import command, print_result
 from veen.cli.settings import common
 from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.data_dir import paths
+from veen.stdx.grammar import counted
 from veen.storage import Manifest, Reader
 
 app = typer.Typer(help="Show what a hub retains.", no_args_is_help=True)
@@ -48,7 +49,9 @@ def show_retention(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
         typer.echo(f"label {item['label']}: entries {item['first_seq']} to {item['last_seq']}")
         for chunk in item["chunks"]:
             last = chunk["end_seq"] or "..."
-            typer.echo(f"  {chunk['start_seq']} to {last}  {chunk['bytes']} bytes  {chunk['state']}")
+            typer.echo(
+                f"  {chunk['start_seq']} to {last}  {counted(chunk['bytes'], 'byte')}  {chunk['state']}"
+            )
 
 
 def _label(manifest: Manifest) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from veen.cli.settings import common
 from veen.cli.spark import require_extra
 from veen.client.hub_address import is_http_url
 from veen.selftest import SUITES, Outcome, Report, Setup, run
+from veen.stdx.grammar import counted
 
 app = typer.Typer(help="Test this installation, or a hub.", no_args_is_help=True)
 
@@ -130,7 +131,7 @@ def _conclude(report: Report) -> None:
         done = [item for item in report.steps if not item.skipped]
         skipped = len(report.steps) - len(done)
         rest = f", {skipped} skipped" if skipped else ""
-        typer.echo(f"selftest {report.suite}: {len(done)} steps ok{rest}, seed {report.seed}")
+        typer.echo(f"selftest {report.suite}: {counted(len(done), 'step')} ok{rest}, seed {report.seed}")
     if report.ok:
         return
     if not common.json:

@@ -25,13 +25,13 @@ from veen.client.body import encode_body
 from veen.client.client import Client
 from veen.client.errors import BodyError
 from veen.client.models import Draft, SendOptions, Sent
-from veen.client.send import send_draft
+from veen.client.send import MAX_POW_BITS, send_draft
 from veen.core.crypto.hash import U64_MAX
 from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
 from veen.core.objects.capability import CapToken
-from veen.core.objects.proof_of_work import PowCookie, solve
+from veen.core.objects.proof_of_work import MAX_DIFFICULTY, PowCookie, solve
 from veen.core.types import LeafHash, ProfileId, SchemaId
 from veen.overlays.errors import InvalidBodyError
 from veen.overlays.registry import schemas_by_id
@@ -67,12 +67,15 @@ def send(
         ),
     ] = None,
     pow_challenge: Annotated[str, typer.Option(help="Challenge of a proof of work, in hex.")] = "",
-    pow_nonce: Annotated[int | None, typer.Option(help="Nonce that solves --pow-challenge.")] = None,
+    pow_nonce: Annotated[
+        int | None, typer.Option(min=0, max=U64_MAX, help="Nonce that solves --pow-challenge.")
+    ] = None,
     pow_difficulty: Annotated[
-        int | None, typer.Option(help="Difficulty of the proof of work, in bits.")
+        int | None,
+        typer.Option(min=0, max=MAX_DIFFICULTY, help="Difficulty of the proof of work, in bits."),
     ] = None,
     pow_max_time: Annotated[
-        int, typer.Option(help="Maximum time to search for a nonce, in seconds.")
+        int, typer.Option(min=0, help="Maximum time to search for a nonce, in seconds.")
     ] = _POW_SEC,
 ) -> None:
     """Send a message.
@@ -177,6 +180,8 @@ def _cookie(
     if not challenge and nonce is None and difficulty is None:
         return None
     if not challenge:
+        if difficulty is not None and difficulty > MAX_POW_BITS:
+            raise UsageError(f"--pow-difficulty is at most {MAX_POW_BITS} without --pow-challenge")
         opened.connect()
         opened.session.pow_difficulty = difficulty or 0  # bound to the message itself, when it is created
         return None

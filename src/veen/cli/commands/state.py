@@ -37,6 +37,7 @@ from veen.core.crypto.hash import U64_MAX
 from veen.core.errors import ProtocolError
 from veen.overlays.certificate import StateCertificate
 from veen.overlays.event import Outcome
+from veen.stdx.grammar import counted
 
 app = typer.Typer(help="Certify the state of a stream, and verify certificates.", no_args_is_help=True)
 
@@ -160,7 +161,7 @@ def verify(
         differing = made.differences(chosen.overlay, certified(found), found.hash)
     sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
     if differing and sealed:
-        differing.append(f"{sealed} entries could not be opened with the keys of this client")
+        differing.append(f"{counted(sealed, 'entry')} could not be opened with the keys of this client")
     if differing:
         raise FailedError("; ".join(differing), "E.STATE")
     print_result({"ok": True, **shown_certificate(made)}, common.json)

@@ -11,6 +11,7 @@ import lmdb
 
 from veen.client.errors import ClientStateError, DamagedClientFileError
 from veen.stdx.atomic_file import PRIVATE
+from veen.stdx.grammar import counted
 
 #: Processes and threads that read a file at the same time.
 _MAX_READERS = 512
@@ -24,7 +25,7 @@ def open_environment(path: Path, map_size: int) -> lmdb.Environment:
     try:
         if path.exists() and not path.stat().st_size:  # LMDB would take it for a new one
             raise DamagedClientFileError(f"{path} is damaged: it is empty")
-        found = lmdb.open(
+        environment = lmdb.open(
             str(path),
             subdir=False,
             map_size=map_size,
@@ -37,12 +38,12 @@ def open_environment(path: Path, map_size: int) -> lmdb.Environment:
         raise DamagedClientFileError(f"{path} is damaged: {error}") from None
     except (OSError, lmdb.Error) as error:
         raise ClientStateError(f"{path} cannot be used: {error}") from None
-    missing = _missing(found, path)
+    missing = _missing(environment, path)
     if missing:
-        found.close()
-        raise DamagedClientFileError(f"{path} is damaged: its last {missing} bytes are missing")
-    found.reader_check()  # places of processes that were killed
-    return found
+        environment.close()
+        raise DamagedClientFileError(f"{path} is damaged: {counted(missing, 'byte')} missing at the end")
+    environment.reader_check()  # places of processes that were killed
+    return environment
 
 
 def _missing(environment: lmdb.Environment, path: Path) -> int:

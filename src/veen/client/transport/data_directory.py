@@ -51,11 +51,11 @@ class RunningHub:
     door: Path | None
 
 
-def find_running(place: Path) -> RunningHub | None:
+def find_running(data_dir: Path) -> RunningHub | None:
     """Return the hub that runs in a directory; None if none does."""
     try:
-        found = json.loads((place / paths.HUB_RUNNING).read_text(encoding="ascii"))
-        pid, url = int(found["pid"]), str(found["urls"][0])
+        running = json.loads((data_dir / paths.HUB_RUNNING).read_text(encoding="ascii"))
+        pid, url = int(running["pid"]), str(running["urls"][0])
         os.kill(pid, 0)
     except PermissionError:
         pass  # it is another user's
@@ -63,7 +63,7 @@ def find_running(place: Path) -> RunningHub | None:
         return None
     # Served on all addresses means on this machine's own too.
     url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-    door = place / paths.ADMIN_SOCKET
+    door = data_dir / paths.ADMIN_SOCKET
     return RunningHub(url, door if os.access(door, os.W_OK) else None)
 
 
@@ -77,9 +77,9 @@ class DataDirectory:
         self._fs = RealFilesystem(path)
         try:
             self.identity, self._settings = read_public(self._fs)
-            found = read_identity(self._fs)
-            assert found is not None
-            self._sig = found[1]
+            signed_identity = read_identity(self._fs)
+            assert signed_identity is not None
+            self._sig = signed_identity[1]
             self.reader = Reader.open(self._fs)
         except NotAStoreError as error:
             self._fs.close()
@@ -125,7 +125,7 @@ class DataDirectory:
         except ProtocolError as error:
             raise rejection_of(ErrorEnvelope.of(error)) from None
         raise ReadOnlyError(
-            f"no hub runs in {self.name}, so it can only be read; start one with: "
+            f"no hub is running in {self.name}, so it can only be read; start one with: "
             f"veen hub start --data-dir {self.name}"
         )
 
@@ -134,20 +134,20 @@ class DataDirectory:
         answer = self._answers[type(request.request)]
         end = monotonic() + request.wait_sec
         while True:
-            found = answer(request.request)
-            if monotonic() >= end or getattr(found, "items", True):
-                return found
+            response = answer(request.request)
+            if monotonic() >= end or getattr(response, "items", True):
+                return response
             sleep(_LOOK_SEC)
             self.reader.refresh()
 
     def _checkpoint(self, request: CheckpointRequest) -> CheckpointResponse:
-        found = self.reader.checkpoint(request.label, request.upto_seq)
-        if found is None:
+        checkpoint = self.reader.checkpoint(request.label, request.upto_seq)
+        if checkpoint is None:
             raise not_found("upto_seq", f"no checkpoint of entry {request.upto_seq} is stored")
-        return CheckpointResponse(checkpoint=found)
+        return CheckpointResponse(checkpoint=checkpoint)
 
 
-def _damaged(error: DamagedStoreError, place: str) -> DamagedLogError:
+def _damaged(error: DamagedStoreError, data_dir: str) -> DamagedLogError:
     """Return what is damaged, with advice that can be typed as it is."""
-    text = f"{place}: {error}".replace("DATA_DIR", place)
-    return DamagedLogError(text, Path(place) / error.path, error.offset)
+    text = f"{data_dir}: {error}".replace("DATA_DIR", data_dir)
+    return DamagedLogError(text, Path(data_dir) / error.path, error.offset)

@@ -22,6 +22,7 @@ from veen.core.encoding import cbor
 from veen.core.encoding.wire_object import Wire
 from veen.core.errors import ProtocolError
 from veen.core.objects.error_envelope import ErrorEnvelope
+from veen.stdx.grammar import counted
 
 CBOR: Final = "application/cbor"
 CBOR_SEQ: Final = "application/cbor-seq"
@@ -128,15 +129,16 @@ def _receipts(request: Submit, reply: Reply, name: str) -> list[SubmitResponse |
         return [error.envelope]
     if len(request.bodies) == 1:
         return [SubmitResponse.decode(reply.body)]
-    found: list[SubmitResponse | ErrorEnvelope] = []
-    at = 0
-    while at < len(reply.body):
-        end = cbor.item_end(reply.body, at)
-        found.append(_answer(reply.body[at:end]))
-        at = end
-    if len(found) != len(request.bodies):
-        raise InvalidResponseError(f"{name} answered {len(found)} of {len(request.bodies)} messages")
-    return found
+    answers: list[SubmitResponse | ErrorEnvelope] = []
+    offset = 0
+    while offset < len(reply.body):
+        end = cbor.item_end(reply.body, offset)
+        answers.append(_answer(reply.body[offset:end]))
+        offset = end
+    if len(answers) != len(request.bodies):
+        count = counted(len(request.bodies), "message")
+        raise InvalidResponseError(f"{name} answered {len(answers)} of {count}")
+    return answers
 
 
 def _answer(item: bytes) -> SubmitResponse | ErrorEnvelope:
@@ -178,7 +180,7 @@ class HttpHub:
         self.timeout_sec = timeout_sec
         self._door = door
         self._prefix = urlsplit(url).path.rstrip("/")
-        self._kept: http.client.HTTPConnection | None = None
+        self._idle: http.client.HTTPConnection | None = None
 
     def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
         """Exchange a request for its answer."""
@@ -190,12 +192,12 @@ class HttpHub:
         A connection that was idle may have been closed meanwhile: then a new one is used, once. Only who
         submits has to know: a refusal says less if the message was sent before (C-63).
         """
-        kept, self._kept = self._kept, None
-        if kept is not None:
+        idle, self._idle = self._idle, None
+        if idle is not None:
             try:
-                return self._exchange(kept, message)
+                return self._exchange(idle, message)
             except (OSError, http.client.HTTPException) as error:
-                kept.close()
+                idle.close()
                 if isinstance(error, TimeoutError) or message.path == _SUBMIT:
                     raise self._unreachable(error) from None
         try:
@@ -220,7 +222,7 @@ class HttpHub:
         if response.will_close:
             connection.close()
         else:
-            self._kept = connection
+            self._idle = connection
         return Reply(response.status, response.headers.get("content-type", ""), body)
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:
@@ -255,9 +257,9 @@ class HttpHub:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        if self._idle is not None:
+            self._idle.close()
+            self._idle = None
 
 
 class _TimedResponse(http.client.HTTPResponse):
@@ -284,10 +286,10 @@ class _TimedSocket(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - of the library
         """Read what there is."""
-        left = self._end - monotonic()
-        if left <= 0:
+        remaining = self._end - monotonic()
+        if remaining <= 0:
             raise TimeoutError
-        self._sock.settimeout(left)
+        self._sock.settimeout(remaining)
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
@@ -306,13 +308,13 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         """Connect through a descriptor: names of sockets are short, paths of directories need not be."""
         fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            made.settimeout(self.timeout)
-            made.connect(f"/proc/self/fd/{fd}/{self._path.name}")
+            sock.settimeout(self.timeout)
+            sock.connect(f"/proc/self/fd/{fd}/{self._path.name}")
         except OSError:
-            made.close()
+            sock.close()
             raise
         finally:
             os.close(fd)
-        self.sock = made
+        self.sock = sock

@@ -20,6 +20,7 @@ from nacl.exceptions import RuntimeError as SodiumError
 
 from veen.core.errors import Detail, ProtocolError
 from veen.core.types import ReaderPublicKey, ReaderSecretKey
+from veen.stdx.grammar import counted
 
 KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
@@ -133,7 +134,9 @@ class ReaderKey:
 
 def _sized(key: bytes, what: str) -> bytes:
     if len(key) != KEY_BYTES:
-        raise ProtocolError(Detail.FIELD_SIZE, f"{what} of {len(key)} bytes instead of {KEY_BYTES}")
+        raise ProtocolError(
+            Detail.FIELD_SIZE, f"{what} of {counted(len(key), 'byte')} instead of {KEY_BYTES}"
+        )
     return key
 
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn, assert_never
 
 from veen.core.errors import CborError, Fault
+from veen.stdx.grammar import counted
 
 MAJOR_UINT: Final = 0
 MAJOR_NEGATIVE: Final = 1
@@ -119,7 +120,9 @@ def read_bytes(buf: bytes, pos: int) -> tuple[bytes, int]:
     length, start = read_bytes_head(buf, pos)
     end = start + length
     if end > len(buf):
-        raise CborError(Fault.TRUNCATED, pos, f"byte string of {length} bytes, {len(buf) - start} left")
+        raise CborError(
+            Fault.TRUNCATED, pos, f"byte string of {counted(length, 'byte')}, {len(buf) - start} left"
+        )
     return buf[start:end], end
 
 
@@ -128,7 +131,9 @@ def read_text(buf: bytes, pos: int) -> tuple[str, int]:
     length, start = _head(buf, pos, MAJOR_TEXT, "a text string")
     end = start + length
     if end > len(buf):
-        raise CborError(Fault.TRUNCATED, pos, f"text string of {length} bytes, {len(buf) - start} left")
+        raise CborError(
+            Fault.TRUNCATED, pos, f"text string of {counted(length, 'byte')}, {len(buf) - start} left"
+        )
     try:
         return buf[start:end].decode(), end
     except UnicodeDecodeError:
@@ -148,7 +153,11 @@ def _count(buf: bytes, pos: int, head: tuple[int, int], most: int | None) -> tup
     count, start = head
     # An element has at least one byte, so there cannot be more elements than bytes.
     if count > len(buf) - start:
-        raise CborError(Fault.TRUNCATED, pos, f"{count} elements declared, {len(buf) - start} bytes left")
+        raise CborError(
+            Fault.TRUNCATED,
+            pos,
+            f"{counted(count, 'element')} declared, {counted(len(buf) - start, 'byte')} left",
+        )
     if most is not None and count > most:
         raise CborError(Fault.ITEMS, pos)
     return count, start

@@ -8,6 +8,7 @@ from veen.core.encoding import cbor
 from veen.core.errors import CborError, Detail, Fault, ProtocolError
 from veen.core.limits import ENVELOPE_HEAD_BYTES, Limits
 from veen.core.types import JsonValue
+from veen.stdx.grammar import counted
 
 
 class Kind(Protocol):
@@ -229,7 +230,7 @@ class _Fixed(_Bytes):
         if len(raw) != self.size:
             raise ProtocolError(
                 Detail.FIELD_SIZE,
-                f"{len(raw)} bytes instead of {self.size}",
+                f"{counted(len(raw), 'byte')} instead of {self.size}",
                 expected=self.size,
                 actual=len(raw),
             )
@@ -243,7 +244,10 @@ def check_envelope(ciphertext: bytes, limits: Limits) -> None:
     size = len(ciphertext)
     if size < ENVELOPE_HEAD_BYTES:
         raise ProtocolError(
-            Detail.FIELD_SIZE, f"ciphertext of {size} bytes", expected=ENVELOPE_HEAD_BYTES, actual=size
+            Detail.FIELD_SIZE,
+            f"ciphertext of {counted(size, 'byte')}",
+            expected=ENVELOPE_HEAD_BYTES,
+            actual=size,
         )
     hdr_len = int.from_bytes(ciphertext[32:36], "big")
     body_len = int.from_bytes(ciphertext[36:40], "big")

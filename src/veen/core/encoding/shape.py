@@ -21,6 +21,7 @@ from veen.core.encoding.field_types import VER, Kind, Scalar, not_json
 from veen.core.errors import CborError, Fault, ProtocolError
 from veen.core.limits import Limits
 from veen.core.types import JsonValue
+from veen.stdx.grammar import counted
 
 # Raw dicts of nested objects have the exact bytes they were read from under this key.
 ENCODED: Final = "_encoded"
@@ -107,7 +108,7 @@ class ArrayShape(_Shape):
         """Read the array element by element."""
         count, end = cbor.read_array(buf, pos)
         if count not in self._arities:
-            raise CborError(Fault.ARITY, pos, f"{count} elements in {self.name}")
+            raise CborError(Fault.ARITY, pos, f"{counted(count, 'element')} in {self.name}")
         raw = {}
         name = ""
         try:
@@ -136,7 +137,7 @@ class ArrayShape(_Shape):
         if not isinstance(value, list):
             raise not_json("an array", value)
         if len(value) not in self._arities:
-            raise CborError(Fault.ARITY, 0, f"{len(value)} elements in {self.name}")
+            raise CborError(Fault.ARITY, 0, f"{counted(len(value), 'element')} in {self.name}")
         return self._fields_from_json(list(zip(self.fields, value, strict=False)))
 
 

@@ -18,6 +18,7 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import MAX_PROOF_PATH, Limits
 from veen.core.merkle.mmr import ReadNode, fold_peaks, node_position, parent, peak_positions
 from veen.core.types import JsonValue, LeafHash, NodeHash
+from veen.stdx.grammar import counted
 
 # The running hash is the left or the right child at a step (C-22).
 LEFT, RIGHT = 0, 1
@@ -148,7 +149,7 @@ class MmrProof(Wire):
         if len(self.peaks_after) != size.bit_count() or len(set(self.peaks_after)) != len(self.peaks_after):
             raise ProtocolError(
                 Detail.PROOF_PEAKS,
-                f"{len(self.peaks_after)} peaks do not fit a size of {size}",
+                f"{counted(len(self.peaks_after), 'peak')} for a size of {size}",
                 field="peaks_after",
             )
         # The leaf's tree comes after the smaller ones: one for each lower bit of the size.
@@ -163,7 +164,7 @@ class MmrProof(Wire):
         if len(self.path) != height:
             raise ProtocolError(
                 Detail.PROOF_PATH,
-                f"path of {len(self.path)} steps instead of {height}",
+                f"path of {counted(len(self.path), 'step')} instead of {height}",
                 field="path",
                 expected=height,
                 actual=len(self.path),

@@ -19,6 +19,7 @@ from typing import Final, cast
 from veen.core.crypto.hash import HASH_BYTES, U64_MAX, tag_prefix
 from veen.core.errors import Detail, ProtocolError
 from veen.core.types import NodeHash
+from veen.stdx.grammar import counted
 
 _NODE_TAG: Final = tag_prefix("veen/mmr-node")
 _ROOT_TAG: Final = tag_prefix("veen/mmr-root")
@@ -61,7 +62,8 @@ class Peaks:
         """Reject a list of peaks that no range of this size has."""
         if not 0 <= self.size <= U64_MAX or len(self.hashes) != self.size.bit_count():
             raise ProtocolError(
-                Detail.PROOF_PEAKS, f"{len(self.hashes)} peaks do not make a range of {self.size} leaves"
+                Detail.PROOF_PEAKS,
+                f"{counted(len(self.hashes), 'peak')} for a range of {counted(self.size, 'leaf')}",
             )
         if any(len(peak) != HASH_BYTES for peak in self.hashes):
             raise ProtocolError(Detail.FIELD_SIZE, "a peak has 32 bytes", field="peaks")
@@ -81,7 +83,9 @@ class Peaks:
         A node store appends these nodes in this order.
         """
         if len(leaf) != HASH_BYTES:  # of any other length, left || right could be split in two ways
-            raise ProtocolError(Detail.FIELD_SIZE, f"leaf of {len(leaf)} bytes instead of {HASH_BYTES}")
+            raise ProtocolError(
+                Detail.FIELD_SIZE, f"leaf of {counted(len(leaf), 'byte')} instead of {HASH_BYTES}"
+            )
         size = self.size + 1
         if size > U64_MAX:
             raise ProtocolError(Detail.PROOF_PEAKS, f"no range has {size} leaves")

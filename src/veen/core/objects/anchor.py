@@ -13,6 +13,7 @@ from veen.core.encoding.shape import ArrayShape, Field, MapShape
 from veen.core.encoding.wire_object import Wire
 from veen.core.errors import Detail, ProtocolError
 from veen.core.types import Label, NodeHash
+from veen.stdx.grammar import counted
 
 FILE: Final = "file"
 RFC3161: Final = "rfc3161"
@@ -30,7 +31,10 @@ def anchor_digest(root: NodeHash, epoch: int, ts: int, nonce: bytes) -> bytes:
     check_nonce(nonce)
     if len(root) != HASH_BYTES:
         raise ProtocolError(
-            Detail.FIELD_SIZE, f"a root of {len(root)} bytes", field="mmr_root", expected=HASH_BYTES
+            Detail.FIELD_SIZE,
+            f"a root of {counted(len(root), 'byte')}",
+            field="mmr_root",
+            expected=HASH_BYTES,
         )
     return tagged_hash("veen/anchor", root + u64be(epoch) + u64be(ts) + nonce)
 
@@ -138,7 +142,9 @@ class AnchorRef(Wire):
                 Detail.VALUE, f"the fields do not fit the backend {self.backend}", field="backend"
             )
         if self.token is not None and not 0 < len(self.token) <= MAX_TOKEN_BYTES:
-            raise ProtocolError(Detail.VALUE, f"a time stamp of {len(self.token)} bytes", field="token")
+            raise ProtocolError(
+                Detail.VALUE, f"a time stamp of {counted(len(self.token), 'byte')}", field="token"
+            )
 
     def digest(self, root: NodeHash) -> bytes:
         """Return the digest that was published if the anchor is for this root."""

@@ -12,6 +12,7 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.limits import AEAD_TAG_BYTES, Limits
 from veen.core.merkle.mmr import Peaks
 from veen.core.types import Coid, NodeHash
+from veen.stdx.grammar import counted
 
 _NODE_TAG: Final = tag_prefix("veen/att-node")
 _ROOT_TAG: Final = "veen/att-root"
@@ -68,7 +69,7 @@ def check_counts(sealed: Sequence[bytes], sizes: Sequence[int], limits: Limits) 
     if len(sealed) != len(sizes):
         raise ProtocolError(
             Detail.ATT_ROOT,
-            f"{len(sealed)} attachments supplied, {len(sizes)} declared",
+            f"{counted(len(sealed), 'attachment')} supplied, {len(sizes)} declared",
             field="attachments",
             expected=len(sizes),
             actual=len(sealed),
@@ -77,7 +78,7 @@ def check_counts(sealed: Sequence[bytes], sizes: Sequence[int], limits: Limits) 
         if len(item) != size + AEAD_TAG_BYTES:
             raise ProtocolError(
                 Detail.ATT_ROOT,
-                f"attachment {index} has {len(item)} bytes, {size} and a tag declared",
+                f"attachment {index} has {counted(len(item), 'byte')}, {size} and a tag declared",
                 field="attachments",
                 expected=size + AEAD_TAG_BYTES,
                 actual=len(item),

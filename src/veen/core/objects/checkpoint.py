@@ -15,6 +15,7 @@ from veen.core.limits import MAX_WITNESS_SIGS
 from veen.core.merkle.mmr import Peaks
 from veen.core.objects import labels
 from veen.core.types import Label, NodeHash, RoutingKey, Signature, StreamId, VerifyKey
+from veen.stdx.grammar import counted
 
 _SIG_TAG: Final = tag_prefix("veen/sig")
 _SIGNED_FIELDS: Final = 6
@@ -119,7 +120,7 @@ class Checkpoint(Wire):
         if peaks.size != self.upto_seq:
             raise ProtocolError(
                 Detail.CHECKPOINT_ROOT,
-                f"checkpoint covers {self.upto_seq} entries, the log has {peaks.size}",
+                f"checkpoint covers {counted(self.upto_seq, 'entry')}, the log has {peaks.size}",
                 field="upto_seq",
                 expected=peaks.size,
                 actual=self.upto_seq,

@@ -25,6 +25,7 @@ from veen.core.limits import DEFAULT_LIMITS, ENTRY_HEADER_BYTES, MAX_RECEIPT_BYT
 from veen.core.objects.msg import Msg
 from veen.core.objects.receipt import Receipt
 from veen.core.types import JsonValue, Label, VerifyKey
+from veen.stdx.grammar import counted
 
 _HEADER: Final = struct.Struct(">BB32sQII32s")
 assert _HEADER.size == ENTRY_HEADER_BYTES == 82
@@ -53,7 +54,7 @@ class EntryHeader:
         if len(data) - offset < ENTRY_HEADER_BYTES:
             raise ProtocolError(
                 Detail.ENTRY_LENGTH,
-                f"{max(len(data) - offset, 0)} bytes left, a header has {ENTRY_HEADER_BYTES}",
+                f"{counted(max(len(data) - offset, 0), 'byte')} left, a header has {ENTRY_HEADER_BYTES}",
             )
         version, flags, label, seq, msg_len, receipt_len, digest = _HEADER.unpack_from(data, offset)
         if version != _ENTRY_VER:
@@ -94,7 +95,7 @@ class Frame(NamedTuple):
         if end > len(data):
             raise ProtocolError(
                 Detail.ENTRY_LENGTH,
-                f"entry of {header.entry_len} bytes, {len(data) - offset} left",
+                f"entry of {counted(header.entry_len, 'byte')}, {len(data) - offset} left",
                 expected=header.entry_len,
                 actual=len(data) - offset,
             )
@@ -146,7 +147,9 @@ class Entry:
         """Decode exactly one entry, including its message."""
         entry, end = cls.decode(data, 0, limits)
         if end != len(data):
-            raise ProtocolError(Detail.ENTRY_LENGTH, f"{len(data) - end} bytes after the entry", expected=end)
+            raise ProtocolError(
+                Detail.ENTRY_LENGTH, f"{counted(len(data) - end, 'byte')} after the entry", expected=end
+            )
         entry.msg(limits)
         return entry
 

@@ -30,6 +30,7 @@ from veen.core.types import (
     Signature,
     VerifyKey,
 )
+from veen.stdx.grammar import counted
 
 _KEY_ID_BYTES: Final = 16
 
@@ -128,7 +129,7 @@ class HubIdentity(Wire):
         """Check hub-identity.sig against the key that the reader trusts."""
         if len(sig) != ed25519.SIGNATURE_BYTES:
             raise ProtocolError(
-                Detail.FIELD_SIZE, f"signature of {len(sig)} bytes", expected=64, actual=len(sig)
+                Detail.FIELD_SIZE, f"signature of {counted(len(sig), 'byte')}", expected=64, actual=len(sig)
             )
         ed25519.verify(signer, self._digest(), sig)
 

@@ -6,6 +6,7 @@ from veen.core.crypto.hash import HASH_BYTES, sha256, tagged_hash, u64be
 from veen.core.encoding.hexadecimal import is_hex32, parse_hex32
 from veen.core.errors import Detail, ProtocolError
 from veen.core.types import HubId, Label, RealmId, RoutingKey, SchemaId, StreamId, VerifyKey
+from veen.stdx.grammar import counted
 
 # The realm of deployments without named realms.
 DEFAULT_REALM: Final = "default"
@@ -21,7 +22,7 @@ def sized(value: bytes, name: str) -> bytes:
     if len(value) != HASH_BYTES:
         raise ProtocolError(
             Detail.FIELD_SIZE,
-            f"{name} of {len(value)} bytes instead of {HASH_BYTES}",
+            f"{name} of {counted(len(value), 'byte')} instead of {HASH_BYTES}",
             field=name,
             expected=HASH_BYTES,
             actual=len(value),

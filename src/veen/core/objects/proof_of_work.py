@@ -14,6 +14,7 @@ from veen.core.encoding.field_types import BYTES, UINT
 from veen.core.encoding.shape import Field, NamedShape
 from veen.core.encoding.wire_object import Wire
 from veen.core.errors import Detail, ProtocolError
+from veen.stdx.grammar import counted
 
 _POW_TAG: Final = tag_prefix("veen/pow")
 _CHALLENGE_TAG: Final = b"veen/pow-challenge"
@@ -40,7 +41,7 @@ class PowCookie(Wire):
         if self.difficulty < difficulty:
             raise ProtocolError(
                 Detail.PREFILTER_REJECT,
-                f"the proof of work is for {self.difficulty} bits, but {difficulty} are required",
+                f"the proof of work has difficulty {self.difficulty}, but {difficulty} is required",
                 field="difficulty",
                 expected=difficulty,
                 actual=self.difficulty,
@@ -49,7 +50,7 @@ class PowCookie(Wire):
         if bits < self.difficulty:  # even if they suffice: a cookie with a false claim is invalid
             raise ProtocolError(
                 Detail.PREFILTER_REJECT,
-                f"the nonce has {bits} zero bits, but the cookie claims {self.difficulty}",
+                f"the nonce has {counted(bits, 'zero bit')}, but the cookie claims {self.difficulty}",
                 field="nonce",
                 expected=self.difficulty,
                 actual=bits,

@@ -14,6 +14,7 @@ from veen.hub.api.bodies import JSON_FACTOR, parse_json, require_cbor, wants_jso
 from veen.hub.hub import Hub
 from veen.hub.submit.submission import MessageForm, Submission
 from veen.net.http_message import CBOR, CBOR_SEQ, JSON, Request, Response, encode_json, error_response
+from veen.stdx.grammar import counted
 from veen.storage.read.requests import SERVER_VERSION
 
 # The response is {1: 1, 2: receipt, 3: server_version}; these are the bytes around the receipt.
@@ -162,7 +163,9 @@ def _split(body: bytes, max_items: int) -> tuple[Sequence[bytes], ErrorEnvelope 
         items.append(body[at:end])
         if len(items) > max_items:  # an item may be one byte, and its overhead is far larger
             raise ProtocolError(
-                Detail.SIZE_PREFILTER, f"more than {max_items} messages in one request", max_allowed=max_items
+                Detail.SIZE_PREFILTER,
+                f"more than {counted(max_items, 'message')} in one request",
+                max_allowed=max_items,
             )
         at = end
     return items, None

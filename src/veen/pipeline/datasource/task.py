@@ -18,6 +18,7 @@ from veen.pipeline.datasource.plan import Group, Piece, open_source
 from veen.pipeline.errors import DataLossError, InvalidEntryError, Loss, LossVerdict
 from veen.pipeline.log.entry_columns import Entries, parse
 from veen.pipeline.verify.kernel import EntryFault, check
+from veen.stdx.grammar import counted
 
 _log = logging.getLogger(__name__)
 # Rows of a batch: more are not faster, fewer are slower.
@@ -68,7 +69,7 @@ def _read(piece: Piece, options: Options) -> Iterator[tuple[Piece, Entries]]:
         return
     if len(entries) != part.count:
         seq = part.first_seq + min(len(entries), part.count)
-        text = f"{len(entries)} entries are where {part.count} should be"
+        text = f"{counted(len(entries), 'entry')} instead of {part.count}"
         raise entries.frames.refused(seq, 0, Detail.ENTRY_LENGTH.value, text)
     yield piece, entries
 

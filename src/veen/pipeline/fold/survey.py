@@ -12,6 +12,7 @@ from veen.overlays.event import Outcome
 from veen.overlays.overlay import Overlay
 from veen.overlays.summary_tree.reader import Place
 from veen.pipeline.errors import IncompleteStreamError
+from veen.stdx.grammar import counted
 
 _MOST: Final = 2**63 - 1
 _LOW_BITS: Final = 16
@@ -106,7 +107,7 @@ def _check_whole(row: Any) -> None:  # noqa: ANN401 - a row of Spark
     missing = last - first + 1 - records
     where = f"between {first} and {last}"
     if missing > 0:
-        raise IncompleteStreamError(f"{missing} entries of epoch {epoch} are missing {where}")
+        raise IncompleteStreamError(f"{counted(missing, 'entry')} of epoch {epoch} missing {where}")
     if missing or number_sums(first, last) != (row["lows"], row["squares"], row["highs"]):
         raise IncompleteStreamError(f"duplicate entries of epoch {epoch} {where}")
 

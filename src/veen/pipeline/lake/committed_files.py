@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from veen.pipeline.errors import DamagedLakeError
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.commits import FileFact, State
+from veen.stdx.grammar import by_count, counted
 
 __all__ = [
     "Committed",
@@ -45,7 +46,9 @@ def open_committed(root: Path, fact: FileFact) -> Iterator[pq.ParquetFile]:
             raw.seek(0)
             with pq.ParquetFile(raw) as file:
                 if file.metadata.num_rows != fact.rows:
-                    raise DamagedLakeError(f"{fact.path} has {file.metadata.num_rows} rows, not {fact.rows}")
+                    raise DamagedLakeError(
+                        f"{fact.path} has {counted(file.metadata.num_rows, 'row')}, not {fact.rows}"
+                    )
                 yield file
     except FileNotFoundError as error:
         raise DamagedLakeError(f"{fact.path} cannot be read: {error.strerror}") from None
@@ -101,7 +104,9 @@ def require_sizes(root: Path, files: Iterable[Committed]) -> None:
 
 def damaged_by(root: Path, found: list[str]) -> DamagedLakeError:
     """Return the error for files that differ from their commits."""
-    more = f" ({len(found) - 1} more differ)" if len(found) > 1 else ""
+    more = (
+        f" ({len(found) - 1} more {by_count(len(found) - 1, 'differs', 'differ')})" if len(found) > 1 else ""
+    )
     return DamagedLakeError(f"{min(found)}{more}; check all of it: veen pipeline check --lake {root}")
 
 
@@ -114,7 +119,8 @@ def _other(root: str, item: Committed) -> str | None:
     if item.bytes is None or not stat.S_ISREG(found.st_mode):  # compared by hash instead
         return next(differing(Path(root), [(item.path, item.sha256)]), None)
     if found.st_size != item.bytes:
-        return f"{item.path} is not the file that was committed: {found.st_size} bytes, not {item.bytes}"
+        size = counted(found.st_size, "byte")
+        return f"{item.path} is not the file that was committed: {size}, not {item.bytes}"
     return None
 
 

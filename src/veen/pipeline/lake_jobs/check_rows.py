@@ -23,6 +23,7 @@ from veen.pipeline.lake import hub_files
 from veen.pipeline.lake.commits import LabelFact, State
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.open.decrypt import SEALED
+from veen.stdx.grammar import counted
 from veen.storage import RealFilesystem
 from veen.storage.directory import read_identity
 from veen.storage.errors import StorageError
@@ -150,7 +151,7 @@ class TableRows:
             batch = next(self._batches, None)
             if batch is None:
                 raise self.wrong(
-                    f"ends too early: {count - have} rows that follow from the entries are missing"
+                    f"ends too early: {counted(count - have, 'row')} missing that the entries require"
                 )
             chunks.append(pa.Table.from_batches([batch]))
             have += len(batch)

@@ -25,6 +25,7 @@ from veen.pipeline.open.records import RECORDS
 from veen.pipeline.shared_keys import SharedKeys
 from veen.pipeline.task_groups import FILE_COST
 from veen.pipeline.verify.kernel import check
+from veen.stdx.grammar import counted
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -126,7 +127,7 @@ class _Look:
             self._check_derived(batch, entries)
             root = entries.mmr_root[-1].tobytes()
         if len(self._leaves) != slab.last - slab.first + 1:
-            raise self._wrong(f"holds {len(self._leaves)} entries, and not all")
+            raise self._wrong(f"contains only {counted(len(self._leaves), 'entry')}")
         for rows in self._rows.values():
             rows.require_end()
         times = self._times[0], self._times[-1]

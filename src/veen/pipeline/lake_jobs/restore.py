@@ -193,8 +193,8 @@ def find_missing(root: Path, state: State) -> list[str]:
 def _refusal(missing: Sequence[str]) -> str:
     more = f", and {len(missing) - 1} more like this" if len(missing) > 1 else ""
     return (
-        f"{missing[0]}{more}: the hub's directory can not be written again as it was; take in what there is "
-        "with veen pipeline ingest, of all streams, or write what the lake has with --partial"
+        f"{missing[0]}{more}: the data directory cannot be restored completely; ingest the rest of all "
+        "streams with veen pipeline ingest, or restore what the lake contains with --partial"
     )
 
 

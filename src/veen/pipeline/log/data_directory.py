@@ -19,6 +19,7 @@ from veen.pipeline.errors import LogSourceError
 from veen.pipeline.log.hub_keys import HubKeys
 from veen.pipeline.log.log import MOST_BYTES, LabelHead, Pruned, chosen, smaller
 from veen.pipeline.log.partition import InDirectory, Part
+from veen.stdx.grammar import counted
 from veen.storage import Manifest, NotAStoreError, Reader, RealFilesystem, StorageError, fsck, plan
 from veen.storage.directory import read_object, read_public, reading_limits
 from veen.storage.errors import DamagedStoreError, StaleIndexError
@@ -190,7 +191,7 @@ class DirectoryLog:
         grows = not row.end_seq and not clean
         if parsed.compressed or grows or row.pruned or size is None or size <= row.total_bytes:
             return None
-        return f"{size - row.total_bytes} bytes after the last entry"
+        return f"{counted(size - row.total_bytes, 'byte')} after the last entry"
 
     def refresh(self) -> None:
         self.reader.refresh()

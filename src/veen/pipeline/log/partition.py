@@ -21,6 +21,7 @@ from veen.core.objects.msg import msg_end
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
 from veen.pipeline.log.entry_columns import Entries, Frames, parse
+from veen.stdx.grammar import counted
 from veen.storage import Partition, read_frames
 
 _PAGE_ITEMS: Final = 500
@@ -72,7 +73,7 @@ class Part:
         """Parse what was read; raise InvalidEntryError unless all entries are there."""
         entries = parse(frames)
         if len(entries) != self.count:
-            text = f"there are {len(entries)} entries where {self.count} should be"
+            text = f"{counted(len(entries), 'entry')} instead of {self.count}"
             seq = self.first_seq + min(len(entries), self.count)
             raise frames.refused(seq, len(frames.data), Detail.ENTRY_LENGTH.value, text)
         return entries

@@ -11,6 +11,7 @@ from veen.client.keys.keystore import SealedKeystore, Secrets, ask_nobody
 from veen.core.crypto.hpke import ReaderKey
 from veen.core.errors import ProtocolError
 from veen.core.types import ReaderSecretKey, StreamId
+from veen.stdx.grammar import counted
 
 # Prompts for a passphrase; None if there is no terminal.
 Ask = Callable[[], bytes | None]
@@ -27,7 +28,7 @@ class ReaderKeys:
 
     def __repr__(self) -> str:
         """Show no secrets."""
-        return f"ReaderKeys({len(self.shared)} streams)"
+        return f"ReaderKeys({counted(len(self.shared), 'stream')})"
 
     def of(self, stream: StreamId | None) -> list[ReaderKey]:
         """Return the keys to try for messages of a stream; all of them if the stream is not known."""

@@ -35,7 +35,7 @@ class Coverage(NamedTuple):
 
 
 def unread(root: Path, state: State, scope: Scope) -> int:
-    """Return the number of entries in scope that could not be read: sealed for others, or pruned."""
+    """Return the number of entries in scope that could not be read: sealed to other readers, or pruned."""
     return sum(
         _unread(root, state, fact, min(scope.last(fact.label), fact.upto_seq))
         for fact in {fact.label: fact for stream in scope.streams for fact in stream.labels}.values()

@@ -21,6 +21,7 @@ from veen.pipeline.lake.commits import Commits, FileFact, LabelFact, State
 from veen.pipeline.lake.lake import load
 from veen.query.digest import Position
 from veen.query.errors import QueryError, not_a_stream
+from veen.stdx.grammar import counted
 
 # The prefixes of a stream's name where it leaves a zone and where it arrives (QRY-061, AGB-014).
 _EXPORT, _IMPORT = "export/", "import/"
@@ -165,8 +166,8 @@ def _check_root(root: Path, state: State, fact: LabelFact, position: Position) -
     """Require that the lake has the same log up to a position."""
     if position.upto_seq > fact.upto_seq:
         raise _failed(
-            f"the lake has {fact.upto_seq} entries of {position.stream}, and the answer is of"
-            f" {position.upto_seq}: take in more of the log first"
+            f"the lake has {counted(fact.upto_seq, 'entry')} of {position.stream}, but the answer covers"
+            f" {position.upto_seq}: ingest more of the log first"
         )
     if _root_at(root, state, fact, position.upto_seq) != position.mmr_root:
         raise _failed(
@@ -204,7 +205,7 @@ def _check_origin(
     if not any(stream.is_copied and stream.name == position.stream for stream in streams):
         raise _failed(
             f"the lake does not have epoch {position.epoch} of {position.stream} (label {position.label}),"
-            " and the answer is of it: take in more of the log first"
+            " but the answer covers it: ingest more of the log first"
         )
     made = {
         naming.label(identity.routing_key, naming.stream_id(position.stream), position.epoch).hex()

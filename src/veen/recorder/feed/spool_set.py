@@ -1,6 +1,6 @@
-"""The spools that a feed writes to: one for each stream, and what became of events on the way there.
+"""The spools that a feed writes to, one per stream, and the events that do not reach them.
 
-Nothing is lost uncounted: an event is in a spool, or set aside, or among the losses, whatever goes wrong.
+No event is lost uncounted: whatever fails, it is in a spool, set aside, or counted as lost.
 """
 
 import threading
@@ -20,22 +20,23 @@ from veen.recorder.feed.ship_journal import reserved
 from veen.recorder.feed.shipper import JOURNAL, REFUSED, set_aside
 from veen.recorder.feed.spool import Spool, sync_segments
 from veen.stdx.fair_lock import FairLock
+from veen.stdx.grammar import counted
 
-#: How large the file of events may become that can never be sent; more of them are lost.
+# Size limit of the file of events that can never be sent; beyond it they count as lost.
 ASIDE_BYTES: Final = 64 << 20
 _LATE: Final = "recorded after the feed was closed"
 
 
 class Spools:
-    """The spools of a feed. Any thread may use them."""
+    """The spools of a feed. Thread-safe."""
 
     def __init__(self, root: Path, settings: FeedSettings) -> None:
         self._root = root
         self._settings = settings
-        #: Around the spools, and around taking from the queue. Callers wait for it: nothing is synced within,
-        #: but for the first event of a stream, whose spool is made; and nothing is logged.
+        # Guards the spools and removal from the queue. Callers wait for it: within it nothing is logged, and
+        # nothing is synced except when the first event of a stream creates its spool.
         self.lock = FairLock()
-        #: Around syncs: who is told that all is synced waits for one that is on its way.
+        # Serializes syncs: a caller must not return before a sync in progress on another thread is done.
         self._syncing = threading.Lock()
         self._spools: dict[str, Spool] = {}
         self._closed = False
@@ -44,7 +45,7 @@ class Spools:
         self.spooled = self.refused = 0
 
     def open(self, stream: str) -> None:
-        """Take the spool of a stream, or make it."""
+        """Open the spool of a stream, or create it."""
         with self.lock:
             self._spool(stream)
         self._later.log()
@@ -69,10 +70,10 @@ class Spools:
 
     # --- writing --------------------------------------------------------------------------------------------
 
-    def take(self, queue: deque[Captured], most: int) -> None:
-        """Move so many events from a queue to the spools, in their order."""
+    def take(self, queue: deque[Captured], max_items: int) -> None:
+        """Move up to ``max_items`` events from a queue to the spools, in order."""
         with self.lock:
-            self._take([queue.popleft() for _ in range(min(most, len(queue)))])
+            self._take([queue.popleft() for _ in range(min(max_items, len(queue)))])
         self._later.log()
 
     def _take(self, items: Iterable[Captured]) -> None:
@@ -89,11 +90,11 @@ class Spools:
             self._write(stream, events)
 
     def _pack(self, stream: str, item: Captured) -> tuple[int, bytes] | None:
-        """Return the time and the encoding of an event; what cannot be one is set aside, or else lost."""
+        """Return the time and the encoding of an event; an invalid one is set aside, or else lost."""
         try:
             if stream not in self._spools:
                 record_stream(stream)
-                labels.stream_id(stream)  # that it can have one
+                labels.stream_id(stream)  # checks that the name has an id
             return item.pack(self._settings)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are recorded
             reason = str(error) or type(error).__name__
@@ -124,7 +125,7 @@ class Spools:
             self.losses.add(stream, reason, [when for when, _ in missing])
 
     def store(self, ready: Mapping[str, Sequence[bytes]]) -> None:
-        """Write encoded events, which are durable when this returns; SpoolFullError if not all find room."""
+        """Write encoded events; they are durable when this returns. SpoolFullError if not all have room."""
         try:
             with self.lock:
                 self._store(ready)
@@ -137,26 +138,28 @@ class Spools:
             raise SpoolFullError("the feed is closed")
         for stream, bodies in ready.items():
             if not self._spool(stream).fits(bodies):
-                raise SpoolFullError(f"there is no room for {len(bodies)} events of {stream}")
+                raise SpoolFullError(f"there is no room for {counted(len(bodies), 'event')} of {stream}")
         for stream, bodies in ready.items():
             written = self._spool(stream).append(bodies)
             self.spooled += written
             if written < len(bodies):
-                raise SpoolFullError(f"there is no room for {len(bodies) - written} events of {stream}")
+                raise SpoolFullError(
+                    f"there is no room for {counted(len(bodies) - written, 'event')} of {stream}"
+                )
 
     # --- syncing --------------------------------------------------------------------------------------------
 
     def are_unsynced(self) -> bool:
-        """Tell whether something is not durable yet."""
+        """Whether written events are not durable yet."""
         return any(any(spool.unsynced) for spool in list(self._spools.values()))
 
     def sync(self) -> None:
-        """Make durable what is in the spools; others write to them meanwhile. What fails is tried again."""
+        """Sync the spools, concurrently with writes to them. A failed sync is retried by the next call."""
         failed: OSError | None = None
         with self._syncing:
             with self.lock:
-                taken = [(spool, spool.take_unsynced()) for spool in self._spools.values()]
-            for spool, unsynced in taken:
+                pending = [(spool, spool.take_unsynced()) for spool in self._spools.values()]
+            for spool, unsynced in pending:
                 try:
                     sync_segments(spool.place, unsynced)
                 except OSError as error:
@@ -169,7 +172,7 @@ class Spools:
     # --- what is lost ---------------------------------------------------------------------------------------
 
     def tell_lost(self) -> bool:
-        """Write events that say how much was lost, if there is room; False if there is nothing to say."""
+        """Write events that report losses, if there is room; False if there is nothing to report."""
         self._later.log()
         streams = self.losses.streams()
         if streams:
@@ -180,9 +183,9 @@ class Spools:
         return bool(streams)
 
     def tell_damage(self, stream: str, count: int) -> None:
-        """Count events that the disk has damaged, and record that at once; later, if there is no room.
+        """Count and record events that were damaged on the disk; the record is deferred if there is no room.
 
-        Raises SpoolFullError if the feed is closed: the next one is to tell it.
+        Raises SpoolFullError if the feed is closed: the next feed reports the damage.
         """
         with self.lock:
             if self._closed:
@@ -204,7 +207,7 @@ class Spools:
         return True
 
     def refuse_late(self, stream: str | None) -> None:
-        """Count an event that was recorded when the feed was closed."""
+        """Count an event that was recorded after the feed was closed."""
         self.losses.add(stream or self._settings.stream, _LATE)
         self._later.log()
 
@@ -216,7 +219,7 @@ class Spools:
             return {spool.name: spool.next - 1 for spool in self._spools.values()}
 
     def close(self, done: Callable[[str], int]) -> None:
-        """Give all spools back; ``done``: how far the hub has each. What comes now is lost."""
+        """Release all spools; ``done`` returns how far the hub has each. Later events are lost."""
         with self.lock:
             self._closed = True
             for spool in self._spools.values():
@@ -228,6 +231,6 @@ class Spools:
         self._later.log()
 
     def abandon(self) -> None:
-        """Let go of the files as they are; in a forked child."""
+        """Close the files unchanged; in a forked child."""
         for spool in self._spools.values():
             spool.abandon()

@@ -1,6 +1,6 @@
 """Judging a record: separate verdicts, each of which names what is wrong (SDR-005, 010, 011, 021 to 023).
 
-Every entry of every stream is read once, from its beginning; nothing of it is kept but counts.
+Every entry of every stream is read once, from the beginning; only counts are held in memory.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,8 +41,9 @@ from veen.recorder.replay import recorded
 from veen.recorder.verify.coverage import CLASSES, CadenceAudit, Coverage, LabelRead, SealedCounts
 from veen.recorder.verify.owners import EventTypeOwners
 from veen.recorder.verify.tamper import EDITED, FORGOTTEN, REMOVED, diagnose
+from veen.stdx.grammar import counted
 
-#: What is judged, in the order in which it is told.
+# The verdicts, in the order of the report.
 VERDICTS: Final = (
     "order",
     "completeness",
@@ -55,7 +56,7 @@ VERDICTS: Final = (
 
 
 def to_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding as names and values; a stream, epoch and entry only if it is about one."""
+    """Return a finding as JSON; with stream, epoch and entry only if it has them."""
     where = finding.where
     place = {"stream": where.stream, "epoch": where.epoch, "stream_seq": where.seq}
     return {
@@ -72,55 +73,55 @@ def to_text(finding: Finding) -> str:
     return f"{finding.verdict}: {finding.code}{at}: {finding.text}"
 
 
-#: Where something is wrong that is of no one stream.
+# The location of a finding about no particular stream.
 _RECORD: Final = Location()
-#: How far the clock of who makes checkpoints may be from the hub's.
+# Maximum difference between the clock of the checkpoints' author and the hub's.
 _SKEW_SEC: Final = 60
 
 
-#: How what is in a log can be false.
+# Errors of false or damaged data in a log.
 FALSE: Final = (ProtocolError, DivergenceError, DamagedLogError)
 
 
 @dataclass(slots=True)
 class Judgement:
-    """What was found."""
+    """The findings, and what was read."""
 
     findings: list[Finding] = field(default_factory=list)
-    #: What was looked at.
+    # What was read.
     streams: int = 0
     entries: int = 0
     events: int = 0
     checkpoints: int = 0
-    #: Entries of other schemas, as a query service writes: they are checked, and say nothing here.
+    # Entries of other schemas, for example of a query service: verified, but not judged.
     others: int = 0
-    #: Streams with entries that nobody has declared.
+    # Streams with entries, but without a declaration.
     undeclared: list[str] = field(default_factory=list)
-    #: Of each stream, how many entries there are and how many these keys do not open.
+    # Entries of each stream, and how many of them these keys cannot decrypt.
     opened: SealedCounts = field(default_factory=SealedCounts)
-    #: Verdicts that are neither good nor bad, and the streams that they would need.
+    # Verdicts that are neither good nor bad, with the streams that they would need.
     unjudged: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, verdict: str, what: str, detail: str, where: Location = _RECORD) -> None:
-        """Note what is wrong."""
+        """Add a finding."""
         self.findings.append(Finding(where, what, detail, verdict))
 
     def ok(self, verdict: str | None = None) -> bool:
-        """Whether nothing is wrong, or not with one thing; it may be that it could not be judged."""
+        """Whether there are no findings, in total or for one verdict; it may not have been judged."""
         return not any(verdict in (None, item.verdict) for item in self.findings)
 
     def verdict(self, name: str) -> bool | None:
-        """Return whether it is good; None if it could not be judged, and nothing bad was found either."""
+        """Return whether a verdict is good; None if it could not be judged, and there are no findings."""
         return None if name in self.unjudged and self.ok(name) else self.ok(name)
 
     @property
     def unreadable(self) -> int:
-        """How many entries these keys do not open: their types and principals are not judged."""
+        """Entries that these keys cannot decrypt: their types and principals are not judged."""
         return sum(self.opened.sealed[stream] for stream in self.opened.sealed if stream != CLASSES)
 
     @property
     def hidden(self) -> dict[str, tuple[int, int]]:
-        """Of the recorder's own streams, how many entries of how many are sealed for others."""
+        """The recorder's own streams with entries sealed for other readers: (sealed, total)."""
         own = (CHANGES_STREAM, CHECKPOINTS_STREAM)
         count = self.opened
         return {name: (count.sealed[name], count.entries[name]) for name in own if count.sealed[name]}
@@ -144,7 +145,7 @@ class Judge:
         self._labels: dict[Place, LabelRead] = {}
         self._owners = EventTypeOwners()
         self._producers: set[str] = set()
-        #: When streams were first declared.
+        # When streams were first declared.
         self._since: dict[str, int] = {}
         self._wanted: dict[Place, set[int]] = {}
         for manifest in checkpoints:
@@ -161,16 +162,16 @@ class Judge:
         return self.client.session.profiles[0].epoch_sec
 
     def expect(self, manifest: Manifest) -> None:
-        """Remember which roots a checkpoint speaks of; it may be one that is not in the log."""
+        """Remember the positions whose roots a checkpoint states; the checkpoint need not be in the log."""
         for entry in manifest.streams:
             self._wanted.setdefault(entry.place, set()).add(entry.upto_seq)
 
     # --- reading --------------------------------------------------------------------------------------------
 
     def read(self, streams: list[str]) -> None:
-        """Read streams from their beginning to their end: order and completeness.
+        """Read streams completely: order and completeness.
 
-        What is declared comes first: by it events are judged.
+        The stream of changes comes first: events are judged by its declarations.
         """
         vouched: dict[str, set[int]] = {}
         for name, epoch in self._wanted:
@@ -191,7 +192,7 @@ class Judge:
             self._read_from(stream, epoch, label)
         except FALSE as error:
             seq, what = diagnose(self.client, stream, epoch, label.entries + 1, error)
-            with suppress(*FALSE):  # files that are damaged serve no page of what is before that
+            with suppress(*FALSE):  # in damaged files the last valid entries may be unreadable too
                 self._read_from(stream, epoch, label, seq - 1)
             forgotten = what == FORGOTTEN
             label.stopped = REMOVED if forgotten else what
@@ -200,7 +201,7 @@ class Judge:
             self._add_once(verdict, label.stopped, str(error), where)
 
     def _read_from(self, stream: str, epoch: int, label: LabelRead, upto: int | None = None) -> None:
-        """Read on, where it was left; to the end, or up to an entry."""
+        """Continue to read a label; to its end, or up to an entry."""
         if upto is not None and upto <= label.entries:
             return
         options = ReadOptions(start=label.entries + 1, stop=upto, epoch=epoch, peek=True)
@@ -220,14 +221,14 @@ class Judge:
         label.first_ts = receipt.hub_ts if label.first_ts is None else label.first_ts
         label.last_ts = max(label.last_ts, receipt.hub_ts)
         expected = label.clients.get(msg.client_id, 0) + 1
-        if msg.client_seq != expected:  # SDR-023: all uses of an identity are here
+        if msg.client_seq != expected:  # SDR-023: one stream has all messages of an identity
             text = f"{msg.client_id.hex()} has number {msg.client_seq} where {expected} is due"
             self.found.add("completeness", REMOVED, text, where)
         label.clients[msg.client_id] = msg.client_seq
-        wanted = self._wanted.get((stream, message.epoch), ())
-        if receipt.stream_seq in wanted:
+        positions = self._wanted.get((stream, message.epoch), ())
+        if receipt.stream_seq in positions:
             label.roots[receipt.stream_seq] = receipt.mmr_root
-        if receipt.stream_seq - 1 in wanted:
+        if receipt.stream_seq - 1 in positions:
             label.times[receipt.stream_seq] = receipt.hub_ts
         self._note_event(stream, message, where)
 
@@ -236,7 +237,7 @@ class Judge:
         self.found.opened.note(stream, 1, int(not message.is_open))
         if not message.is_open:
             if stream not in (CHANGES_STREAM, CHECKPOINTS_STREAM):
-                self._producers.add(key)  # who has signed is not sealed (SDR-010)
+                self._producers.add(key)  # the signer is not sealed (SDR-010)
         elif entry.schema is None:
             self.found.others += 1
         elif entry.problem is not None:
@@ -244,19 +245,20 @@ class Judge:
         elif entry.schema in (EVENT.name, IMPORTED.name) and entry.body is not None:
             self.found.events += 1
             self._producers.add(key)
-            if entry.body["event_type"] != LOST_TYPE:  # which is in any stream that has lost events
+            if entry.body["event_type"] != LOST_TYPE:  # allowed in any stream that has lost events
                 self._owners.event(entry.body["event_type"], stream, message.receipt.hub_ts)
         elif entry.schema == CHANGE.name and entry.body is not None and stream == CHANGES_STREAM:
             self._owners.change(entry.body, message.receipt.hub_ts)
             for name in (entry.body["stream"], *(entry.body.get("into") or ())):
                 self._since.setdefault(name, message.receipt.hub_ts)
 
-    # --- what was read --------------------------------------------------------------------------------------
+    # --- judging
+    # ------------------------------------------------------------------------------------------------
 
     def judge_checkpoints(self, extra: Manifest | None = None) -> None:
-        """Compare what checkpoints vouch for with what was read: stability (SDR-022).
+        """Compare checkpoints with the entries: stability (SDR-022).
 
-        One that vouches for less than one before is not false: two may be made at once.
+        One that covers less than the one before is not false: two may be made concurrently.
         """
         identity = self.client.connect().identity
         front = Coverage(self._labels, self._epoch_sec)
@@ -279,7 +281,8 @@ class Judge:
         root = label.roots.get(entry.upto_seq)
         if label.entries < entry.upto_seq:
             text = (
-                f"a checkpoint vouches for {entry.upto_seq} entries, and {label.entries} are there and true"
+                f"a checkpoint covers {counted(entry.upto_seq, 'entry')}, but only {label.entries} "
+                "could be verified"
             )
             missing = replace(where, seq=label.entries + 1)
             self._add_once("stability", label.stopped or REMOVED, text, missing)
@@ -288,14 +291,14 @@ class Judge:
             self._add_once("stability", EDITED, text, replace(where, seq=entry.upto_seq))
 
     def _add_once(self, verdict: str, what: str, text: str, where: Location) -> None:
-        """Note what is wrong at a place; many checkpoints may say the same."""
+        """Add a finding at a location once; many checkpoints may lead to it."""
         key = (verdict, what, where)
         if key not in self._told:
             self._told.add(key)
             self.found.add(verdict, what, text, where)
 
     def _judge_missing(self, manifest: Manifest, front: Coverage) -> None:
-        """Find streams that a checkpoint leaves out, though they were declared and had entries (SDR-012)."""
+        """Find streams that a checkpoint omits, though they were declared and had entries (SDR-012)."""
         listed = {entry.place for entry in manifest.streams}
         front.advance(manifest.created_at)
         for (stream, epoch), label in front.labels.items():
@@ -307,7 +310,7 @@ class Judge:
                 self.found.add("stability", "checkpoint", text, Location(stream=stream, epoch=epoch))
 
     def _judge_signed(self, manifest: Manifest) -> None:
-        """Check what the hub has signed for the newest checkpoint, where it can be had."""
+        """Verify the hub's signatures for the newest checkpoint, where available."""
         for entry in manifest.streams:
             try:
                 check_stored(self.client, entry)
@@ -316,7 +319,7 @@ class Judge:
                 self.found.add("stability", "checkpoint", str(error), where)
 
     def judge_roles(self, classes: Mapping[bytes, LabelClass]) -> None:
-        """Find keys that administer and produce as well (SDR-010)."""
+        """Find keys that both administer and produce (SDR-010)."""
         admins = {
             *self.configuration.admins,
             *(label_class.client_id.hex() for label_class in classes.values()),
@@ -325,22 +328,22 @@ class Judge:
             self.found.add("roles", "overlap", f"{key} administers the recorder and produces events")
 
     def judge_types(self) -> None:
-        """Find types of events in more than one stream, or in another than the declared one (SDR-005)."""
+        """Find types of events in several streams, or in one that does not declare them (SDR-005)."""
         for event_type, streams in self._owners.shared().items():
             self.found.add("event_types", "shared", f"{event_type} is in {', '.join(streams)}")
 
-    def judge_retention(self, classes: Mapping[bytes, LabelClass], least: int) -> None:
-        """Find labels of recorder streams that are not said to be kept long enough (SDR-006)."""
+    def judge_retention(self, classes: Mapping[bytes, LabelClass], min_seconds: int) -> None:
+        """Find labels of recorder streams without a sufficient retention class (SDR-006)."""
         for (stream, epoch), label in self._labels.items():
-            wanted = self.configuration.kept_for(stream, least)
-            if label.entries and not keeps(classes.get(bytes(label.label)), wanted):
-                text = f"label {label.label.hex()} has no retention_hint of {wanted}"
+            retention = self.configuration.kept_for(stream, min_seconds)
+            if label.entries and not keeps(classes.get(bytes(label.label)), retention):
+                text = f"label {label.label.hex()} has no retention_hint of {retention}"
                 self.found.add("retention", "missing", text, Location(stream=stream, epoch=epoch))
 
     def judge_cadence(self) -> None:
-        """Find entries that have waited too long for a checkpoint, and too many at once (SDR-011).
+        """Find entries that have waited too long for a checkpoint, and too many waiting at once (SDR-011).
 
-        Without ``now`` what is judged ends with the last entry: nothing is due in a copy.
+        Without ``now`` judging ends at the last entry: in a copy of the log nothing is due.
         """
         waiting = {place: label for place, label in self._labels.items() if place[0] != CHECKPOINTS_STREAM}
         front = Coverage(waiting, self._epoch_sec)
@@ -355,7 +358,7 @@ class Judge:
             self._judge_wait(front, self._now, self._volume.before(self._now))
 
     def _judge_wait(self, front: Coverage, until: int, early: int) -> None:
-        """Judge what waits at a time, of the entries that had come before its grace began."""
+        """Judge the waiting entries at a time; ``early`` is the number of entries before its grace period."""
         front.advance(until)
         cadence, since = self._cadence, front.waiting_since()
         if since is not None and cadence.is_late(since, until):
@@ -364,7 +367,8 @@ class Judge:
         count = early - front.recorded
         if cadence.is_many(count):
             text = (
-                f"{count} entries had waited for {cadence.grace_sec} s at {until}; each {cadence.each_events}"
+                f"{counted(count, 'entry')} had waited for {cadence.grace_sec} s at {until}; "
+                f"each {cadence.each_events}"
             )
             self.found.add("checkpoint_cadence", "volume", text)
 
@@ -378,11 +382,11 @@ def judge(
     least_sec: int = LONG_TERM_SEC,
     now: int | None = None,
 ) -> Judgement:
-    """Judge the record at a hub, in its directory or in a set of files; ``checkpoint`` was kept apart."""
+    """Judge the record at a hub, in its directory or in files; ``checkpoint`` was stored separately."""
     client.connect()
     configuration, checkpoints = Configuration(b""), list[Manifest]()
     classes = Classes()
-    with suppress(*FALSE):  # what is false in these streams is found when they are read
+    with suppress(*FALSE):  # false data in these streams is reported when they are read
         configuration = read_configuration(client)
     with suppress(*FALSE):
         checkpoints.extend(manifests(client))
@@ -395,7 +399,7 @@ def judge(
     names = {*configuration.names, *known_record_streams(client), *streams, *vouched}
     work.read(sorted(names, key=str.encode))
     if CHANGES_STREAM in work.found.hidden:
-        work.found.undeclared.clear()  # or so it seems
+        work.found.undeclared.clear()  # the declarations are unreadable
     work.found.opened.note(CLASSES, classes.entries, classes.unreadable)
     unjudged = work.found.unjudged = work.found.opened.unjudged()
     work.judge_checkpoints(checkpoint)

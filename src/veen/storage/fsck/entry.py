@@ -11,6 +11,7 @@ from veen.core.objects.entry import EntryHeader, entry_hash
 from veen.core.objects.msg import Msg
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
+from veen.stdx.grammar import counted
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ def read_item(data: bytes, start: int, path: str, offset: int) -> Item:
     end = start + header.entry_len
     if end > len(data):
         raise ProtocolError(
-            Detail.ENTRY_LENGTH, f"entry of {header.entry_len} bytes, {len(data) - start} left"
+            Detail.ENTRY_LENGTH, f"entry of {counted(header.entry_len, 'byte')}, {len(data) - start} left"
         )
     split = end - header.receipt_len
     receipt_bytes = data[split:end]

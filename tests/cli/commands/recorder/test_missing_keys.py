@@ -107,7 +107,7 @@ def test_what_can_not_be_read_is_not_judged(office: Office) -> None:
         assert done.exit_code == 4, done.output
         assert "not judged: " in done.stderr
         assert CHANGES_STREAM in done.stderr
-        assert "2 of 2 entries are sealed for others" in done.stderr
+        assert "2 of 2 entries sealed to other readers" in done.stderr
     found = json.loads(stranger.run(*asked, "--json").stdout)
     assert (found["ok"], found["code"], found["unreadable"]) == (False, "E.RECORD", 2)
     assert found["verdicts"] == {**dict.fromkeys(VERDICTS), "order": True}
@@ -146,7 +146,7 @@ def test_single_entries_for_others_are_counted(office: Office) -> None:
     assert found["unreadable"] == 1
     done = admin.run("recorder", "verify", "--quiet")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert "1 of 4 entries are sealed for others" in done.stderr
+    assert "1 of 4 entries sealed to other readers" in done.stderr
 
 
 def test_a_checkpoint_that_nobody_can_read(office: Office) -> None:
@@ -159,7 +159,7 @@ def test_a_checkpoint_that_nobody_can_read(office: Office) -> None:
     assert all(found["verdicts"].values())
     assert found["hidden"] == {CHECKPOINTS_STREAM: {"sealed": 1, "entries": 2}}
     told = admin.run("recorder", "verify")
-    assert f"{CHECKPOINTS_STREAM}: 1 of 2 entries are sealed for others" in told.stderr
+    assert f"{CHECKPOINTS_STREAM}: 1 of 2 entries sealed to other readers" in told.stderr
     assert told.exit_code == 0
 
 

@@ -24,7 +24,7 @@ from veen.core.api.tooling import AnchorRequest, AnchorResponse
 from veen.core.data_dir import paths
 from veen.core.errors import ProtocolError
 from veen.core.objects import labels
-from veen.core.objects.anchor import AnchorRef
+from veen.core.objects.anchor import AnchorRef, check_nonce
 from veen.core.types import Label, RoutingKey
 
 
@@ -59,7 +59,7 @@ def publish(
             upto_seq=upto_seq,
             epoch=epoch,
             ts=ts,
-            nonce=hex_bytes(nonce, "--nonce") if nonce else None,
+            nonce=_nonce(nonce) if nonce else None,
         )
     except ProtocolError as error:
         raise UsageError(str(error)) from None
@@ -83,6 +83,15 @@ def publish(
         },
         as_json,
     )
+
+
+def _nonce(text: str) -> bytes:
+    nonce = hex_bytes(text, "--nonce")
+    try:
+        check_nonce(nonce)
+    except ProtocolError as error:
+        raise UsageError(f"--nonce: {error}") from None
+    return nonce
 
 
 def _label_of(client: HubClient, stream: str) -> Label:

@@ -20,6 +20,7 @@ from veen.client.contexts import DEFAULT_DATA_DIR
 from veen.core.objects import labels
 from veen.core.objects.hub_identity import HubIdentity
 from veen.core.types import Label
+from veen.stdx.grammar import counted
 from veen.storage import Reader
 from veen.storage.directory import read_public
 
@@ -70,7 +71,7 @@ def _label(reader: Reader, identity: HubIdentity, label: str, stream: str, epoch
     reserved = {labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)}
     found = [item for item in reader.labels() if item not in reserved]
     if len(found) != 1:
-        raise UsageError(f"the hub has {len(found)} labels; choose one with --label or --stream")
+        raise UsageError(f"the hub has {counted(len(found), 'label')}; choose one with --label or --stream")
     return found[0]
 
 

@@ -24,6 +24,7 @@ from veen.overlays.errors import InvalidBodyError
 from veen.overlays.event import operation_id
 from veen.overlays.operations.recovery import Recoveries, RecoveryPolicy
 from veen.overlays.schema import ANY, Schema
+from veen.stdx.grammar import by_count
 
 CapOption = Annotated[Path | None, typer.Option("--cap", help=CAP_HELP)]
 ParentOption = Annotated[str, typer.Option("--parent-op", help="Id of the parent operation: 64 hex digits.")]
@@ -46,13 +47,15 @@ def from_json(schema: Schema, text: str, option: str) -> Fields:
         unknown = [name for name in value if name not in known]
         missing = [field.name for field in schema.fields if not field.optional and field.name not in value]
         if unknown:
+            fields = by_count(len(unknown), "field", "fields")
             text = (
-                f"{schema.name} does not have the field {', '.join(unknown)}; its fields are: "
+                f"{schema.name} does not have the {fields} {', '.join(unknown)}; its fields are: "
                 f"{', '.join(known)}"
             )
             raise UsageError(f"{option}: {text}")
         if missing:
-            raise UsageError(f"{option}: {schema.name} requires the field {', '.join(missing)}")
+            fields = by_count(len(missing), "field", "fields")
+            raise UsageError(f"{option}: {schema.name} requires the {fields} {', '.join(missing)}")
     try:
         return schema.from_json(value)
     except (InvalidBodyError, ProtocolError) as error:

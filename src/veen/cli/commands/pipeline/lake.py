@@ -22,6 +22,7 @@ from veen.cli.spark import SparkOptions, require_extra, show_job_progress
 from veen.client.keys.keystore import asker
 from veen.core.objects import labels
 from veen.stdx.atomic_file import PRIVATE
+from veen.stdx.grammar import by_count, counted
 
 if TYPE_CHECKING:
     from veen.pipeline.lake.lake import Lake
@@ -184,7 +185,8 @@ def _compare(spark: "SparkSession", held: "Lake", *, checked: bool) -> None:
 
 def _warn_of_foreign_files(paths: list[str]) -> None:
     if paths:
-        warn(f"the lake contains {len(paths)} foreign files, which are ignored; the first is {paths[0]}")
+        count = counted(len(paths), "foreign file")
+        warn(f"the lake contains {count}, ignored; the first is {paths[0]}")
 
 
 def _require_found(work: "Ingest", names: list[str]) -> None:
@@ -201,15 +203,22 @@ def _require_found(work: "Ingest", names: list[str]) -> None:
 def _warn_of_rest(taken: "IngestStats", held: "Lake") -> None:
     """Warn about entries of earlier runs that were opened, and about missing keys and names."""
     if taken.bound:
-        warn(f"the streams of {taken.bound} labels were resolved; their tables were rebuilt")
+        warn(f"the streams of {counted(taken.bound, 'label')} were resolved; tables were rebuilt")
     if taken.opened:
-        warn(f"{taken.opened} sealed entries were opened; states were rebuilt")
+        were = by_count(taken.opened, "was", "were")
+        warn(f"{counted(taken.opened, 'sealed entry')} {were} opened; states were rebuilt")
     sealed = held.state.sealed
     if sealed:
-        warn(f"{sealed} entries could not be opened; run it again with a keyring that opens them")
+        warn(
+            f"{counted(sealed, 'entry')} could not be opened; run the command again with a keyring that opens"
+            f" {by_count(sealed, 'it', 'them')}"
+        )
     unknown = sum(fact.stream is None for fact in held.state.labels.values())
     if unknown:
-        warn(f"the streams of {unknown} labels are unknown; name them with --stream, to compute states")
+        warn(
+            f"the streams of {counted(unknown, 'label')} are unknown; name them with --stream "
+            "to compute states"
+        )
 
 
 def _print_step(taken: "IngestStats") -> None:
@@ -217,7 +226,7 @@ def _print_step(taken: "IngestStats") -> None:
         typer.echo(json.dumps({"entries": taken.entries, "files": taken.files}))
         sys.stdout.flush()
     else:
-        warn(f"{taken.entries} entries ingested")
+        warn(f"{counted(taken.entries, 'entry')} ingested")
 
 
 def _described(taken: "IngestStats", held: "Lake") -> dict[str, Any]:

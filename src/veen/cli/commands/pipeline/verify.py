@@ -17,6 +17,7 @@ from veen.core.errors import ProtocolError
 from veen.core.objects import labels
 from veen.core.objects.receipt import Receipt
 from veen.core.types import Label
+from veen.stdx.grammar import counted
 
 if TYPE_CHECKING:
     from veen.pipeline.log.log import Log
@@ -115,10 +116,10 @@ def _print(report: "Report") -> None:
     }
     pruned = sum(item.pruned_upto for item in report.labels)
     if pruned:
-        shown["pruned"] = f"{pruned} entries, as declared by the hub"
+        shown["pruned"] = f"{counted(pruned, 'entry')}, as declared by the hub"
     newest = report.newest_ts
     shown["freshness"] = "no entries" if newest is None else f"newest entry of {shown_time(newest)}"
-    shown["entries"] = f"{report.entries} in {len(report.labels)} labels"
+    shown["entries"] = f"{report.entries} in {counted(len(report.labels), 'label')}"
     print_result(shown, as_json=False)
     for fault in report.told[:_MOST_SHOWN]:
         warn(to_text(fault))

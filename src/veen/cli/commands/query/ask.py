@@ -31,6 +31,7 @@ from veen.query.descriptor import is_id
 from veen.query.digest import ResultDigest, RowsHasher
 from veen.stdx.atomic_file import open_replacement
 from veen.stdx.backoff import backoff_sec
+from veen.stdx.grammar import counted
 
 _TOKEN: Final = "VEEN_QUERY_TOKEN"  # noqa: S105 - the name of a variable
 _TOKEN_FORM: Final = re.compile(rb"[A-Za-z0-9._~+/=-]{1,512}")
@@ -332,7 +333,7 @@ def _require_hash(digest: Any, hasher: RowsHasher) -> None:  # noqa: ANN401 - JS
         raise MalformedError(f"the service did not return a valid digest: {error}") from None
     if (hasher.count, hasher.rows_hash) != (wanted.row_count, wanted.rows_hash):
         raise FailedError(
-            f"these {hasher.count} rows have the hash {hasher.rows_hash}, but the digest is of"
-            f" {wanted.row_count} rows with {wanted.rows_hash}: do not use them",
+            f"the hash of the {counted(hasher.count, 'row')} is {hasher.rows_hash}, but the digest states"
+            f" {counted(wanted.row_count, 'row')} with {wanted.rows_hash}: do not use the rows",
             "E.PROOF",
         )

@@ -29,6 +29,7 @@ from veen.query.descriptor import (
     parse_descriptor,
 )
 from veen.query.errors import QueryError
+from veen.stdx.grammar import by_count, counted
 
 if TYPE_CHECKING:
     from veen.core.objects.hub_identity import HubIdentity
@@ -199,6 +200,6 @@ def _show_answer(descriptor: Descriptor, answer: "Answer", out: Path | None) -> 
 def _note_unread(count: int | None) -> None:
     if count:
         warn(
-            f"{count} entries in scope could not be read: the lake was made without keys that open them, or"
-            " they were pruned"
+            f"{counted(count, 'entry')} in scope could not be read: pruned, or ingested without the keys that"
+            f" open {by_count(count, 'it', 'them')}"
         )

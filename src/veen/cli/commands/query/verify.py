@@ -30,6 +30,7 @@ from veen.query.comparison import Comparison, Item, compare
 from veen.query.descriptor import Descriptor, new_result_id
 from veen.query.digest import ResultDigest, RowsHasher
 from veen.query.timestamps import format_time
+from veen.stdx.grammar import by_count, counted
 
 if TYPE_CHECKING:
     from veen.pipeline.log.hub_keys import HubKeys
@@ -181,10 +182,11 @@ def _notes(stands: "Coverage", again: ResultDigest) -> list[str]:
     """Return notes that are not differences."""
     found = []
     if again.unread:
-        found.append(f"{again.unread} entries in scope could not be read here")
+        found.append(f"{counted(again.unread, 'entry')} in scope could not be read here")
     if stands.behind:
         found.append(
-            f"the digest does not cover the last {stands.behind} entries that the log had when the query ran"
+            f"when the query ran, {counted(stands.behind, 'entry')} at the end of the log "
+            f"{by_count(stands.behind, 'was', 'were')} not covered by the digest"
         )
     found += [
         f"entry {item.upto_seq} of {item.stream} is not available here, so its root was not compared"

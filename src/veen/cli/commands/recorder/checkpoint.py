@@ -28,6 +28,7 @@ from veen.recorder.checkpoint import CoveredLog, Manifest, Vouched, last_seq, ma
 from veen.recorder.configuration import GET_KEY, has_readers, keep_labels
 from veen.recorder.errors import ManifestError
 from veen.recorder.event import RECORDING
+from veen.stdx.grammar import counted
 
 _LOOK_SEC: Final = 1.0
 _EMPTY: Final = "the recorder has no entries yet; see: veen recorder init"
@@ -173,8 +174,8 @@ class KeptFile:
             seq = last_seq_of(entry)
             if seq < entry.upto_seq:
                 raise FailedError(
-                    f"{self.path} covers {entry.upto_seq} entries of {entry.stream}, but the log has only "
-                    f"{seq}; keep the file, and run: veen recorder verify --checkpoint {self.path}",
+                    f"{self.path} covers {counted(entry.upto_seq, 'entry')} of {entry.stream}, but the log "
+                    f"has only {seq}; keep the file, and run: veen recorder verify --checkpoint {self.path}",
                     UNPROVEN,
                 )
         # Newer checkpoints omit epochs that have ended; without epochs, there is only number 0.
@@ -230,7 +231,8 @@ class CheckpointMaker:
         """Continue after a checkpoint that does not match the log, from what earlier ones cover."""
         for entry in self._standing.forget_false():
             warn(
-                f"{entry.stream}: a checkpoint covers {entry.upto_seq} entries, but the log does not match it"
+                f"{entry.stream}: a checkpoint covers {counted(entry.upto_seq, 'entry')}, "
+                "but the log does not match it"
             )
 
     def make(self, *, force: bool) -> Manifest | None:

@@ -26,6 +26,7 @@ from veen.recorder.feed.shipper import Shipper
 from veen.recorder.inputs.file_import import LINE_BYTES, BadLine, Convert, Import, Imports, report_damage
 from veen.recorder.inputs.json_lines import UNITS, Fields, parse, read_event
 from veen.recorder.inputs.otlp import SUBJECT, read_request
+from veen.stdx.grammar import counted
 from veen.stdx.loopback import is_loopback
 
 #: Maximum size of a line in bytes; a line of OTLP has many events.
@@ -280,9 +281,8 @@ class _ImportProgress:
             reason = shipped.trouble or shipped.held.get(self._spool.stream, "")
             if reason:
                 raise UnreachableError(
-                    f"{left} events are stored in {self._spool.place} until the hub accepts them: "
-                    f"{reason}; run "
-                    "the command again to resume",
+                    f"the hub has not accepted {counted(left, 'event')} yet, stored in {self._spool.place}: "
+                    f"{reason}; run the command again to resume",
                 )
         if monotonic() - self._told > _PROGRESS_SEC:
             self._told = monotonic()

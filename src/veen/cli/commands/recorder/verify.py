@@ -21,6 +21,7 @@ from veen.recorder.checkpoint import CoveredLog, last_seq
 from veen.recorder.configuration import Configuration, keeps, read_classes, read_configuration, stream_labels
 from veen.recorder.feed.shipper import spool_depth
 from veen.recorder.verify.judge import VERDICTS, Judgement, judge, to_json, to_text
+from veen.stdx.grammar import counted
 
 Every = Annotated[
     int, typer.Option("--every", min=1, help="Time after which a checkpoint is due, in seconds.")
@@ -133,11 +134,11 @@ def _print_sealed(found: Judgement) -> None:
     told = []
     if found.unreadable:
         told.append(
-            f"{found.unreadable} of {found.entries} entries are sealed for others: their types and "
-            "principals are not judged"
+            f"{found.unreadable} of {counted(found.entries, 'entry')} sealed to other readers: "
+            "types and principals not judged"
         )
     for name, (sealed, entries) in found.hidden.items():
-        told.append(f"{name}: {sealed} of {entries} entries are sealed for others, and are ignored")
+        told.append(f"{name}: {sealed} of {counted(entries, 'entry')} sealed to other readers, and ignored")
     for text in told:
         typer.echo(f"veen: {plain(text)}", err=True)
 
@@ -206,7 +207,8 @@ def _rows(opened: Client, known: Configuration, names: list[str], least: int) ->
 
 def _line(row: dict[str, Any]) -> str:
     types = ", ".join(row["event_types"]) or "-"
-    return f"{row['stream']}  {row['state']}  {row['entries']} entries  retention {row['retention']}  {types}"
+    count = counted(row["entries"], "entry")
+    return f"{row['stream']}  {row['state']}  {count}  retention {row['retention']}  {types}"
 
 
 def _last(opened: Client, names: list[str], cadence: Cadence) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from veen.core.encoding.hexadecimal import is_hex32
 from veen.core.encoding.shape import Fields
 from veen.core.types import Signature, VerifyKey
 from veen.overlays.wallet.schemas import ApprovalPolicy, approval_hash
+from veen.stdx.grammar import counted
 
 
 @command
@@ -65,7 +66,7 @@ def check_approvals(approvers: list[str], threshold: int | None, approvals: list
     good = wanted.approvers(digest, map(_approval, approvals))
     if len(good) < wanted.threshold:
         raise FailedError(
-            f"the transfer has {len(good)} valid approvals, but requires {wanted.threshold}",
+            f"the transfer has {counted(len(good), 'valid approval')}, but requires {wanted.threshold}",
             "WAL.UNAUTHORIZED_OPERATION",
         )
 

@@ -20,6 +20,7 @@ from veen.overlays.operations.paid_ledger import PaidLedger
 from veen.overlays.operations.recovery import remap
 from veen.overlays.wallet.overlay import Wallets
 from veen.overlays.wallet.reconcile import Problem, Side, UnderWay, reconcile
+from veen.stdx.grammar import by_count, counted
 
 
 @command
@@ -52,7 +53,10 @@ def reconcile_streams(
     }
     if found.problems:
         count = len(found.problems)
-        detail = f"{count} transfers do not match; the first is {found.problems[0].transfer_id.hex()}"
+        detail = (
+            f"{counted(count, 'transfer')} {by_count(count, 'does', 'do')} not match; "
+            f"the first is {found.problems[0].transfer_id.hex()}"
+        )
         fail_check(result, detail, found.problems[0].code)
     print_result(result, common.json)
 
