@@ -109,7 +109,7 @@ def test_a_hub_that_writes_down_what_it_should_not_know_fails_the_step(tmp_path:
     command = _around(tmp_path, before=f'print(\'{{"body": "{text}"}}\', file=sys.stderr)')
     args = ("core", *only("no-plaintext"), "--seed", "7", "--json")
     found = assert_fails(selftest(tmp_path, *args, VEEN_SELFTEST_HUB=command), "no-plaintext")
-    assert "holds what was sent" in found["no-plaintext"]
+    assert "contains what was sent" in found["no-plaintext"]
 
 
 def test_a_hub_that_does_not_start_fails_every_step_that_needs_it(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "query-elsewhere": (
         "Engine._execute = lambda me, it, of, do=Engine._execute: do(me, own(it), of)",
-        "what differs in the other zone: ['evidence_hash']",
+        "differences in the other zone: ['evidence_hash']",
     ),
 }
 
@@ -79,5 +79,5 @@ def test_without_spark_it_is_told_what_to_install(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert done.returncode == 1
-    assert "pip install 'veen[spark]'" in done.stderr
+    assert "pip install 'PATH_OF_THE_CLONE[spark]'" in done.stderr
     assert "Traceback" not in done.stderr

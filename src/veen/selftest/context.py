@@ -91,7 +91,7 @@ class Context:
     @property
     def hub(self) -> TempHub:
         """The hub of this step, with its files."""
-        assert not self.url, "the files of a hub that is not ours are not to be had"
+        assert not self.url, "the files of an existing hub are not available"
         return self.hubs.shared(self.needs)
 
     @property

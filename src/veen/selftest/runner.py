@@ -135,13 +135,13 @@ def why_not(item: Step, facts: dict[str, Any]) -> str:
     rotates = any(profile["epoch_sec"] for profile in facts["profiles"])
     match item.needs:
         case Needs.OPEN if facts["require_cap"]:
-            return "this hub wants capability tokens, and we have none"
+            return "this hub requires capability tokens, and the selftest has none"
         case Needs.OPEN if rotates:
-            return "the labels of this hub change, so that it takes messages for known streams only"
+            return "the labels of this hub rotate, so it accepts messages for known streams only"
         case Needs.OPEN if facts["pow_difficulty"]:
-            return "this hub wants proof of work"
+            return "this hub requires proof of work"
         case Needs.GUARDED | Needs.ROTATING:
-            return "this hub does not know our issuer, nor our stream"
+            return "this hub does not know the issuer and the stream of the selftest"
     return ""
 
 

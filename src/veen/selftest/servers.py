@@ -172,7 +172,7 @@ class Server:
     def tail(self) -> str:
         """Return the last line of its log."""
         lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
-        return lines[-1][:300] if lines else "it has said nothing"
+        return lines[-1][:300] if lines else "its log is empty"
 
     def stop(self) -> None:
         """Stop it as an operator does."""

@@ -35,7 +35,7 @@ def capability(ctx: Context) -> str:
     sent = client.send(stream, "with a token")
     equal(sent.msg.auth_ref, token.auth_ref, "auth_ref of the message")
     status = client.cap_status(token)
-    check(status.hub_known and status.hub_currently_valid, "the hub does not know a token that it has taken")
+    check(status.hub_known and status.hub_currently_valid, "the hub does not know an accepted token")
     equal([item.body for item in client.read(stream)], ["with a token"], "the stream")
     return "issued, authorized, used"
 
@@ -55,7 +55,7 @@ def capability_missing(ctx: Context) -> str:
     refused(lambda: client.send(stream, "not mine"), Code.CAP, Detail.CAP_MISSING)
     other.session.home.keep_token(others)
     other.send(stream, "its subject")
-    return "refused without, refused elsewhere, refused to others"
+    return "rejected without a token, for another stream, and for another client"
 
 
 @step(Needs.GUARDED)
@@ -67,7 +67,7 @@ def capability_issuer(ctx: Context) -> str:
     token = CapToken.mint(stranger, subject, stream_ids=[labels.stream_id(stream)], ttl=_HOUR, rate=None)
     refused(lambda: client.authorize(token), Code.CAP)
     refused(lambda: client.send(stream, "no token"), Code.CAP, Detail.CAP_MISSING)
-    return "a stranger's token refused"
+    return "token of an untrusted issuer rejected"
 
 
 @step(Needs.GUARDED)
@@ -86,8 +86,8 @@ def capability_rate(ctx: Context) -> str:
                 "code and detail of the rejection",
             )
             allowed = burst + ctx.clock() - began + 1
-            check(burst <= count <= allowed, f"{count} messages taken, {burst} to {allowed} allowed")
-            return f"{count} messages taken, the next one refused"
+            check(burst <= count <= allowed, f"{count} messages accepted, {burst} to {allowed} allowed")
+            return f"{count} messages accepted, the next one rejected"
     raise StepFailedError(f"{attempts} messages were accepted with a rate of 1 per second")
 
 
@@ -113,7 +113,7 @@ def capability_expired(ctx: Context) -> str:
     poll(expired, "the end of a token with a life of a second", 8)
     check(int(ctx.status()["hub_ts"]) >= granted.expires_at, "the token was rejected before it expired")
     check(not client.cap_status(token).hub_currently_valid, "the hub calls an expired token valid")
-    return "refused after its time"
+    return "rejected after it expired"
 
 
 # --- attachments --------------------------------------------------------------------------------------------
@@ -130,8 +130,8 @@ def attachments(ctx: Context) -> str:
     (message,) = client.read(stream)
     equal(message.problem, None, "the message")
     received = [client.attachment(message, index) for index in range(len(files))]
-    equal([len(item) for item in received], list(sizes), "sizes of what came back")
-    check(received == files, "a file came back changed")
+    equal([len(item) for item in received], list(sizes), "sizes of the files that were fetched")
+    check(received == files, "a fetched file differs")
     return f"{len(sizes)} files of up to {max(sizes)} bytes"
 
 
@@ -149,11 +149,11 @@ def attachment_mutation(ctx: Context) -> str:
         rejected(lambda: message.open_attachment(0, bytes(wrong)), "a changed file")  # noqa: B023
         coid = message.attachments[0].coid
         refused(lambda: ctx.http().answer(PutAttachment(coid, bytes(wrong))), Code.BAD_REQUEST)  # noqa: B023
-        check(att.coid(bytes(wrong)) != coid, "two contents have one id")
+        check(att.coid(bytes(wrong)) != coid, "two files have the same id")
     rejected(lambda: message.open_attachment(0, second), "another file")
-    rejected(lambda: message.open_attachment(0, first[:-1]), "a file that was cut")
+    rejected(lambda: message.open_attachment(0, first[:-1]), "a truncated file")
     equal(message.open_attachment(0, first), client.attachment(message, 0), "the file itself")
-    return "8 changes, an exchange and a cut noticed"
+    return "8 changed files, an exchanged and a truncated one detected"
 
 
 STEPS: Final = (

@@ -19,8 +19,8 @@ from veen.selftest.context import Context
 from veen.selftest.servers import CHUNK_ENTRIES, CONFIGS, TempHub, veen
 from veen.selftest.step import Needs, check, equal, step
 
-_FILES: Final = "it reads the hub's files, and this hub is not ours"
-_ACCIDENT: Final = "it kills or stops the hub, and this hub is not ours"
+_FILES: Final = "it reads the hub's files, so it needs its own hub"
+_ACCIDENT: Final = "it kills or stops the hub, so it needs its own hub"
 _MANY: Final = 1000
 # At an existing hub, where the messages remain.
 _SOME: Final = 50
@@ -33,7 +33,7 @@ def no_plaintext(ctx: Context) -> str:
     stream, schema = f"{text}/stream", {"secret": text, "again": [text, text.upper()]}
     for _ in range(3):
         client.send(stream, schema, attachments=[text.encode() * 3])
-    check([item.body for item in client.read(stream)], "the reader sees nothing")
+    check([item.body for item in client.read(stream)], "the reader cannot open anything")
     forms = (
         text.encode(),
         text.upper().encode(),
@@ -45,8 +45,8 @@ def no_plaintext(ctx: Context) -> str:
     for path in paths:
         data = path.read_bytes()
         for form in forms:
-            check(form not in data, f"{path.relative_to(ctx.scratch)} holds what was sent")
-    return f"{len(paths)} files looked through"
+            check(form not in data, f"{path.relative_to(ctx.scratch)} contains what was sent")
+    return f"{len(paths)} files searched"
 
 
 @step(own=_ACCIDENT)
@@ -75,7 +75,7 @@ def rotation(ctx: Context) -> str:
     report = _retention(ctx, hub, label)
     sealed = [(item["start_seq"], item["end_seq"]) for item in report["chunks"] if item["state"] == "sealed"]
     equal(sealed, spans, "sealed chunks, by veen retention show")
-    equal((report["first_seq"], report["last_seq"]), (1, count), "entries that are kept")
+    equal((report["first_seq"], report["last_seq"]), (1, count), "entries that are retained")
     offline = ctx.client(home, str(hub.place))
     equal([item.body for item in offline.read(stream)], list(range(count)), "the stream")
     return f"{len(spans)} chunks of {CHUNK_ENTRIES} entries, {len(expected)} files"
@@ -103,21 +103,21 @@ def resync(ctx: Context) -> str:
     (root / STATE).unlink()
     reopened = ctx.client(root)
     (done,) = reopened.resync(stream)
-    equal((done.last_stream_seq, done.read, done.rebuilt), (count, count, True), "what was read again")
+    equal((done.last_stream_seq, done.read, done.rebuilt), (count, count, True), "entries read again")
     equal(done.last_mmr_root, sent[-1].receipt.mmr_root, "root")
     after = reopened.session.home.load().labels[sent[0].receipt.label]
     equal(after.peaks, before.peaks, "peaks")
     equal(after.prev_ack, before.prev_ack, "prev_ack")
     equal(after.writers[sent[0].msg.client_id].client_seq, count, "client_seq")
     consistent(reopened, stream)
-    equal(reopened.send(stream, "more").position, count + 1, "place of the next message")
+    equal(reopened.send(stream, "more").position, count + 1, "position of the next message")
     return f"{count} messages read again, the same root"
 
 
 def consistent(client: Client, stream: str) -> None:
     """Fail unless the client's state of a stream agrees with the hub."""
     for item in client.verify_state(stream):
-        check(item.consistent, f"what is known differs from entry {item.first_mismatch} on: {item.why}")
+        check(item.consistent, f"the state differs from entry {item.first_mismatch} on: {item.why}")
 
 
 @step()
@@ -136,7 +136,7 @@ def verify_state(ctx: Context) -> str:
     home.save(state)
     consistencies = ctx.client(home.root).verify_state(stream)
     check(any(not item.consistent for item in consistencies), "a false root was accepted")
-    return "the true root confirmed, a false one noticed"
+    return "the true root confirmed, a false one detected"
 
 
 # --- crashes ------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def killed_hub(ctx: Context) -> str:
     sender = threading.Thread(target=_send_until_dead, args=(ctx.client(home, hub.url), stream, sent, enough))
     sender.start()
     try:
-        check(enough.wait(20), "the hub takes too few messages")
+        check(enough.wait(20), "the hub accepts too few messages")
     finally:
         hub.kill()
         sender.join()
@@ -171,7 +171,7 @@ def killed_hub(ctx: Context) -> str:
     equal([item.body for item in messages[:-1]], list(range(len(messages) - 1)), "the stream")
     consistent(client, stream)
     hub.kill()
-    return f"killed after {len(sent)} receipts, all are there"
+    return f"killed after {len(sent)} receipts, all are in the log"
 
 
 def _send_until_dead(client: Client, stream: str, sent: list[Sent], enough: threading.Event) -> None:

@@ -110,7 +110,7 @@ def truncated_messages(ctx: Context) -> str:
     author.write()
     whole = single(author.msg().encode())
     count = _refused_all(ctx, author, _SUBMIT, (whole[:size] for size in range(len(whole))))
-    return f"cut at each of {count} places"
+    return f"truncated at each of {count} offsets"
 
 
 @step()
@@ -234,7 +234,7 @@ def damaged_receipts(ctx: Context) -> str:
         bad = flip_bit(ctx.random, good)
         reply = _post(author.hub, path, bad)
         if reply.status == 200:  # a receipt with a flipped bit that still decodes is not evidence
-            check(not EquivocationResponse.decode(reply.body).ok, "a false receipt was taken for evidence")
+            check(not EquivocationResponse.decode(reply.body).ok, "a false receipt was accepted as evidence")
         else:
             orderly(reply, path)
     _well(ctx, author)
@@ -313,7 +313,7 @@ def rude_connections(ctx: Context) -> str:
         if answer:
             check(answer.startswith(b"HTTP/1.1 4"), f"{text[:40]!r} was answered {answer[:40]!r}")
     _well(ctx, author)
-    return f"{len(_RUDE)} kinds of bad manners"
+    return f"{len(_RUDE)} kinds of invalid HTTP"
 
 
 def _say(url: str, text: bytes) -> bytes:

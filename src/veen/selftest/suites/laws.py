@@ -65,7 +65,7 @@ def mmr_splits(ctx: Context) -> str:
     for size in [*range(1, _SIZES), 63, 64, 65, 200, 513]:
         leaves = _leaves(ctx.random, size)
         whole = _grown(Peaks.empty(), leaves)
-        equal(whole.root, _root(leaves), f"root of {size} leaves, beside its definition")
+        equal(whole.root, _root(leaves), f"root of {size} leaves, compared with its definition")
         nodes = complete_nodes(leaves)
         for _ in range(6):
             first, second = sorted(ctx.random.randrange(size + 1) for _ in range(2))
@@ -76,7 +76,7 @@ def mmr_splits(ctx: Context) -> str:
             equal(right, whole, f"{size} leaves, the last two parts together")
             equal(read_peaks(nodes.__getitem__, second), _grown(Peaks.empty(), leaves[:second]), "a prefix")
             cuts += 1
-    return f"{cuts} ways to cut logs of up to 513 entries"
+    return f"{cuts} ways to divide logs of up to 513 entries"
 
 
 # --- proofs -------------------------------------------------------------------------------------------------
@@ -124,22 +124,22 @@ def _altered_proofs(random: Random, proof: MmrProof) -> Iterator[tuple[str, MmrP
     path, peaks = proof.path, proof.peaks_after
     extra = NodeHash(random.randbytes(32))
     yield "another leaf", replace(proof, leaf_hash=LeafHash(_flip(random, proof.leaf_hash)))
-    yield "a step more", replace(proof, path=(*path, Step(0, extra)))
-    yield "a peak more", replace(proof, peaks_after=(*peaks, extra))
+    yield "one more step", replace(proof, path=(*path, Step(0, extra)))
+    yield "one more peak", replace(proof, peaks_after=(*peaks, extra))
     for index, item in enumerate(path):
         before, after = path[:index], path[index + 1 :]
-        yield "a step less", replace(proof, path=before + after)
-        yield "a step turned", replace(proof, path=(*before, Step(1 - item.dir, item.sib), *after))
+        yield "one step less", replace(proof, path=before + after)
+        yield "a step reversed", replace(proof, path=(*before, Step(1 - item.dir, item.sib), *after))
         yield (
             "a step changed",
             replace(proof, path=(*before, Step(item.dir, _flip(random, item.sib)), *after)),
         )
     for index, peak in enumerate(peaks):
         before_peak, after_peak = peaks[:index], peaks[index + 1 :]
-        yield "a peak less", replace(proof, peaks_after=before_peak + after_peak)
+        yield "one peak less", replace(proof, peaks_after=before_peak + after_peak)
         yield "a peak changed", replace(proof, peaks_after=(*before_peak, _flip(random, peak), *after_peak))
     if len(peaks) > 1:
-        yield "peaks the other way round", replace(proof, peaks_after=peaks[::-1])
+        yield "peaks in reverse order", replace(proof, peaks_after=peaks[::-1])
 
 
 @step(Needs.NONE)
@@ -199,7 +199,7 @@ def cbor_determinism(ctx: Context) -> str:
             name = cls.SHAPE.name
             equal(read, value, f"{name}, decoded")
             from_json = cls.from_json(value.to_json())
-            equal(from_json.encode(), data, f"{name}, by way of JSON")
+            equal(from_json.encode(), data, f"{name}, through JSON")
             equal(_from_fields(ctx.random, read).encode(), data, f"{name}, its fields in another order")
             _check_only(ctx.random, cls, data)
     return f"{len(types)} types, {_OF_EACH} objects of each"
@@ -283,16 +283,16 @@ def duplicate_rejection(ctx: Context) -> str:
             index = ctx.random.randrange(len(accepted))
             old = accepted[index].encode()
             error = refused(lambda: submit(author.hub, old), Code.SEQ)  # noqa: B023 - called at once
-            equal(error.field("stream_seq"), index + 1, "place of a message that is sent again")
+            equal(error.field("stream_seq"), index + 1, "position of a message that is sent again")
             repeated += 1
         else:
             msg, receipt = author.write()
             accepted.append(msg)
-            equal(receipt.stream_seq, len(accepted), "place of a new message")
+            equal(receipt.stream_seq, len(accepted), "position of a new message")
     request = StreamRequest(label=authors[0].label(), from_seq=1)
     page = ask(authors[0].hub, request, StreamResponse)
     equal([item.msg for item in page.items], accepted, "the log")
-    check(repeated, "chance has repeated nothing")
+    check(repeated, "no message was repeated; choose another seed")
     return f"{len(accepted)} messages, {repeated} repetitions"
 
 

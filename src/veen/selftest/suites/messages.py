@@ -48,9 +48,9 @@ def send_receive(ctx: Context) -> str:
     bodies: list[Value] = [{"n": n, "text": ctx.random.randbytes(n * 7).hex()} for n in range(_FEW)]
     to_bob = SendOptions(to=bob.session.secrets.card(ctx.clock()).seal_key(ctx.clock()))
     sent = [send_draft(alice, stream, Draft(body), to_bob) for body in bodies]
-    equal([item.position for item in sent], list(range(1, _FEW + 1)), "places in the stream")
+    equal([item.position for item in sent], list(range(1, _FEW + 1)), "positions in the stream")
     messages = list(bob.read(stream, prove=True))
-    equal([item.body for item in messages], bodies, "what the reader has read")
+    equal([item.body for item in messages], bodies, "bodies that the reader has read")
     equal([item.receipt for item in messages], [item.receipt for item in sent], "receipts")
     equal(
         [item.msg.encode() for item in messages],
@@ -133,7 +133,7 @@ def reencoding(ctx: Context) -> str:
         equal(rebuilt(decoded), reply.body, f"{answer.SHAPE.name}, encoded again")
     response = ask(author.hub, page, StreamResponse)
     equal([rebuilt(item.msg) for item in response.items], [msg.encode() for msg in msgs], "messages")
-    return f"{len(pairs)} kinds of answers and {_FEW} messages"
+    return f"{len(pairs)} kinds of responses and {_FEW} messages"
 
 
 def rebuilt(item: Wire) -> bytes:
@@ -148,7 +148,7 @@ def duplicates(ctx: Context) -> str:
     written = [author.write() for _ in range(3)]
     for msg, receipt in written:
         error = refused(lambda: submit(author.hub, msg.encode()), Code.SEQ)  # noqa: B023 - called at once
-        equal(error.field("stream_seq"), receipt.stream_seq, "place of the duplicate")
+        equal(error.field("stream_seq"), receipt.stream_seq, "position of the duplicate")
     newest = written[-1][0]
     refused(lambda: submit(author.hub, newest.encode()), Code.SEQ, Detail.DUPLICATE)
     other = author.with_(client_seq=2)
@@ -172,11 +172,11 @@ def safe_retry(ctx: Context) -> str:
     receipt = submit(author.hub, lost.encode())
     reopened = ctx.client(home.root)
     third = reopened.send(stream, "third")
-    equal(third.position, receipt.stream_seq + 1, "place of the next message")
+    equal(third.position, receipt.stream_seq + 1, "position of the next message")
     equal(third.msg.client_seq, 3, "number of the next message")
     entries = [item.msg_id for item in reopened.read(stream)]
     equal(entries, [first.msg_id, lost.leaf_hash, third.msg_id], "entries in the log")
-    return "the answer was lost, the message was not"
+    return "the response was lost, the message was not"
 
 
 @step()
@@ -194,8 +194,8 @@ def sequence_errors(ctx: Context) -> str:
     ahead = author.with_(prev_ack=99)
     refused(lambda: submit(author.hub, ahead.encode()), Code.SEQ, Detail.PREV_ACK)
     _, receipt = author.write()
-    equal(receipt.stream_seq, 3, "place of the next good message")
-    return "6 wrong numbers refused, the log unharmed"
+    equal(receipt.stream_seq, 3, "position of the next valid message")
+    return "6 wrong numbers rejected, the log is unaffected"
 
 
 @step()
@@ -209,7 +209,7 @@ def profile_mismatch(ctx: Context) -> str:
         loose = Msg.sign(author.key, context, author.msg(context).ciphertext + bytes(1))
         refused(lambda: submit(author.hub, loose.encode()), Code.FORMAT, Detail.CT_PADDING)
     author.write()
-    return "a foreign profile and wrong padding refused"
+    return "an unknown profile and wrong padding rejected"
 
 
 @step()
@@ -224,7 +224,7 @@ def forgeries(ctx: Context) -> str:
     cut = replace(good, ct_hash=_flipped(good.ct_hash))
     refused(lambda: submit(author.hub, cut.encode()), Code.FORMAT, Detail.CT_HASH)
     submit(author.hub, good.encode())
-    return "3 forgeries refused, the original taken"
+    return "3 forgeries rejected, the original accepted"
 
 
 @step(Needs.ROTATING)
@@ -240,8 +240,8 @@ def time_window(ctx: Context) -> str:
     client = ctx.client()
     sent = client.send(ROTATING_STREAM, "now")
     late = labels.epoch_at(sent.receipt.hub_ts, author.profile.epoch_sec) - sent.epoch
-    check(late in (0, 1), f"a client has written {late} epochs late")
-    return "4 epochs refused, the present one taken"
+    check(late in (0, 1), f"a client used an epoch that is {late} too old")
+    return "4 epochs rejected, the current one accepted"
 
 
 @step()
@@ -262,7 +262,7 @@ def bounds(ctx: Context) -> str:
     ciphertext = msg.ciphertext[:32] + b"\xff" * 8 + msg.ciphertext[40:]
     bad = replace(msg, ciphertext=ciphertext, sig=Signature(_flipped(msg.sig)))
     refused(lambda: submit(http, bad.encode()), Code.SIZE, Detail.FIELD_SIZE)
-    return "size, then form, then signature"
+    return "size, then encoding, then signature"
 
 
 @step()

@@ -18,9 +18,9 @@ from veen.selftest.servers import ANCHOR_EVERY, veen
 from veen.selftest.step import Needs, check, equal, poll, refused, step
 from veen.selftest.suites.messages import ask, author_of
 
-_LOG: Final = "it reads the hub's log, and this hub is not ours"
-_LEDGER: Final = "it reads the hub's ledger, and this hub is not ours"
-_LOAD: Final = "it is a burden for a hub that others use"
+_LOG: Final = "it reads the hub's log, so it needs its own hub"
+_LEDGER: Final = "it reads the hub's ledger, so it needs its own hub"
+_LOAD: Final = "it puts load on a hub that others use"
 _HEALTH: Final = {
     "ok": bool,
     "profile_id": str,
@@ -61,7 +61,7 @@ def health(ctx: Context) -> str:
             type(document.get(name)) is kind,
             f"/healthz has no {name}, or of another type: {document.get(name)!r}",
         )
-    check(document["ok"], "the hub is not well")
+    check(document["ok"], "the hub is not healthy")
     equal(len(bytes.fromhex(document["last_mmr_root"])), 32, "length of the root")
     equal(ctx.get("/readyz").status, 200, "status of /readyz")
     return f"{len(_HEALTH)} fields"
@@ -180,7 +180,7 @@ def oversize_load(ctx: Context) -> str:
     equal(ctx.get("/healthz").status, 200, "status of /healthz")
     spent = _cpu_ticks(pid) - before
     check(spent < 200, f"the hub is still busy: {spent} ticks for one message")
-    return "40 requests of 64 MiB announced, all refused"
+    return "40 requests of 64 MiB announced, all rejected"
 
 
 def _announce(url: str, size: int) -> bytes:
@@ -268,7 +268,7 @@ def anchor_binding(ctx: Context) -> str:
     at = data.index(root)
     forged.write_bytes(data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :])
     _verify_anchor(ctx, good, 4, anchored["anchor_ref"], forged)
-    return "verified from files; another root and a changed ledger refused"
+    return "verified from files; another root and a changed ledger rejected"
 
 
 def _other_checkpoint(ctx: Context, author: Author) -> Path:

@@ -40,7 +40,7 @@ from veen.selftest.servers import CONFIGS
 from veen.selftest.step import Needs, check, equal, step
 
 _HOUR: Final = 3600
-_OWN: Final = "its operator has to trust us, and this hub is not ours"
+_OWN: Final = "the hub must trust the issuer of the step, so it needs its own hub"
 
 
 class _Table:
@@ -149,8 +149,8 @@ def _delegate(ctx: Context, agent: Client) -> None:
     overlay = Delegated(tokens=known, stream_id=streams[0], inner=LwwMap())
     view: Any = interpret(agent, overlay, stream).view()
     outcomes = [row["outcome"] for row in view["executions"]]
-    equal(outcomes, ["applied", "OP.DELEGATION_LINK"], "what became of two delegated operations")
-    equal(view["operations"], {"k": "0"}, "what they have done")
+    equal(outcomes, ["applied", "OP.DELEGATION_LINK"], "outcomes of two delegated operations")
+    equal(view["operations"], {"k": "0"}, "effects of the operations")
 
 
 @step(own=_OWN)
@@ -181,7 +181,7 @@ def op_access(ctx: Context) -> str:
     )
     send_operation(admin, stream, REVOKE, revoke)
     equal(effective(), [], "what the subject may use after the revoke")
-    return "granted, used, taken back"
+    return "granted, used, revoked"
 
 
 def _let_write(admin: Client, stream: str) -> None:
@@ -210,10 +210,10 @@ def agreement(ctx: Context) -> str:
     confirm(2, parties[1])
     equal(state(), (1, False), "version and state, after a confirmation in the name of another party")
     confirm(1, parties[1])
-    equal(state(), (1, True), "version and state, when all have agreed")
+    equal(state(), (1, True), "version and state, after all have accepted")
     table.say(2, DEFINITION, agreement_id=one, version=1, terms_hash=bytes(32), parties=parties)
     table.say(0, DEFINITION, agreement_id=one, version=2, terms_hash=one, parties=parties)
-    equal(state(), (1, True), "version and state, when a second is defined")
+    equal(state(), (1, True), "version and state, after a second version is defined")
     confirm(1, parties[1], "withdraw")
     equal(state(), (2, False), "version and state, after a withdrawal")
     return "two parties, two versions"
@@ -265,10 +265,10 @@ def recovery(ctx: Context) -> str:
     table.say(3, RECOVERY_REQUEST, **about)
     first = approve(0, table.identity(0))
     forged = approve(3, table.identity(1))
-    equal(execute(first, forged), {}, "what one guardian and a forger can do")
-    equal(execute(first, ctx.random.randbytes(32)), {}, "what an approval that is not there can do")
+    equal(execute(first, forged), {}, "effect of one guardian and a forger")
+    equal(execute(first, ctx.random.randbytes(32)), {}, "effect of an approval that does not exist")
     second = approve(1, table.identity(1))
-    equal(execute(first, second), {lost: new}, "what two guardians can do")
+    equal(execute(first, second), {lost: new}, "effect of two guardians")
     return "two of three guardians, one forger"
 
 
@@ -293,7 +293,7 @@ def audit(ctx: Context) -> str:
     equal(found(), list(range(12)), "queries, in order")
     equal(found("a/"), list(range(0, 12, 2)), "queries of a resource")
     equal(found(until=1006), [1, 2, 4, 5], "queries before a time")
-    equal(found(since=1_000_000), [0, 3, 6, 9], "queries by the time of the hub")
+    equal(found(since=1_000_000), [0, 3, 6, 9], "queries by hub time")
     return "12 queries, by resource and by time"
 
 

@@ -179,7 +179,7 @@ def make_desk(ctx: Context) -> Desk:
     return Desk(hub, hub_id, service, home, root / "lake", json.loads(granted.stdout)["token"], sent)
 
 
-_OWN: Final = "it starts a query service over the files of a hub, and this hub is not ours"
+_OWN: Final = "it starts a query service over the files of a hub, so it needs its own hub"
 _FULL: Final = {"mode": "full"}
 _RATE: Final = Decimal("0.4")
 _PAGES: Final = (1, 7, 2, 13, 1000)
@@ -207,7 +207,7 @@ def query_digest(ctx: Context) -> str:
     poll(lambda: _audits(reader, result_id), "an audit record of the query")
     audited = [("completed", bytes.fromhex(digest["rows_hash"]))]
     equal(_audits(reader, result_id), audited, "audit records of the query")
-    return f"{len(rows)} rows, hashed here to the same"
+    return f"{len(rows)} rows, with the same hash here"
 
 
 def _audits(reader: Client, result_id: str) -> list[tuple[str, bytes | None]]:
@@ -232,12 +232,12 @@ def query_pages(ctx: Context) -> str:
     while at is not None:
         equal(at, len(rows), "where the next page begins")
         part = desk.page(ctx, digest["result_id"], at, next(sizes))
-        equal(part["result_digest"], digest, "the digest beside a page")
+        equal(part["result_digest"], digest, "the digest of a page")
         rows += part["rows"]
         at = part["page"]["next_offset"]
     equal(rows, whole["rows"], "rows of the pages")
     equal(rows_hash(rows), digest["rows_hash"], "the hash of the pages")
-    equal(desk.page(ctx, digest["result_id"], len(rows), 5)["rows"], [], "rows behind the last")
+    equal(desk.page(ctx, digest["result_id"], len(rows), 5)["rows"], [], "rows after the last")
     return f"{len(rows)} rows in {len(_PAGES)} pages"
 
 
@@ -324,7 +324,7 @@ def query_elsewhere(ctx: Context) -> str:
     report = json.loads(done.stdout)
     check("items" in report, f"query verify: {report.get('detail')}")
     items = report["items"]
-    equal([name for name, item in items.items() if not item["equal"]], [], "what differs in the other zone")
+    equal([name for name, item in items.items() if not item["equal"]], [], "differences in the other zone")
     check({"row_count", "rows_hash", "evidence_hash"} <= set(items), "not all of the digest was compared")
     return f"{page['result_digest']['row_count']} rows, from copies"
 

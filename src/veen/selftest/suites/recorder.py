@@ -24,7 +24,7 @@ from veen.selftest.context import Context
 from veen.selftest.servers import CONFIGS
 from veen.selftest.step import Needs, check, equal, rejected, step
 
-_OWN: Final = "it writes to the streams of the recorder itself, and this hub is not ours"
+_OWN: Final = "it writes to the streams of the recorder itself, so it needs its own hub"
 _EVENTS: Final = 12
 _EVER: Final = 2**40
 
@@ -79,7 +79,7 @@ def record_events(ctx: Context) -> str:
     rejected(lambda: replay_range(office.auditor, office.stream, 2, 1), "a range that ends before it begins")
     too_large = rejected(_record_too_much, "a payload beyond its bound")
     check(isinstance(too_large, ProtocolError) and too_large.code is Code.SIZE, "rejected for another reason")
-    return f"{_EVENTS} events, and one that is none"
+    return f"{_EVENTS} valid events, and an invalid one"
 
 
 @step(own=_OWN)
@@ -102,7 +102,7 @@ def record_checkpoints(ctx: Context) -> str:
     for first in (_EVENTS, _EVENTS + 1):
         rejected(
             lambda part=first: _proven(office, newest, part, _EVENTS + 1),  # type: ignore[misc] # bound here
-            "an event behind the checkpoint",
+            "an event after the checkpoint",
         )
     send_manifest(admin, make_manifest(admin))
     last = newest_manifest(admin)
@@ -124,7 +124,7 @@ def _check_nothing_passed_over(office: _Office, manifest: Manifest) -> None:
     )
     nothing = replay_time(office.auditor, [office.stream], _EVER, _EVER)
     rejected(
-        lambda: list(proven(office.auditor, more, [office.stream], nothing)), "an event that is not there"
+        lambda: list(proven(office.auditor, more, [office.stream], nothing)), "an event that does not exist"
     )
 
 
@@ -144,7 +144,7 @@ _CHANGES: Final[dict[str, Callable[[list[bytes], int], list[bytes]]]] = {
 }
 
 
-@step(own="it changes the files of a hub, and this hub is not ours")
+@step(own="it changes the files of a hub, so it needs its own hub")
 def record_tampering(ctx: Context) -> str:
     """An event that was removed, reordered or edited in the files of a hub is found, and named."""
     hub = ctx.hubs.fresh(CONFIGS[Needs.OPEN])
@@ -164,7 +164,7 @@ def record_tampering(ctx: Context) -> str:
         _check_named(
             ctx.client(_copied(home, ctx.scratch / f"auditor-{what}"), str(copy)), office.stream, what
         )
-    return f"{', '.join(_CHANGES)}: each found at its place"
+    return f"{', '.join(_CHANGES)}: each found at its position"
 
 
 def _copied(home: Path, target: Path) -> Path:

@@ -75,12 +75,12 @@ def rpc(ctx: Context) -> str:
         equal(
             _code(caller, stream, "nothing", None, desk.options),
             "RPC.UNKNOWN_METHOD",
-            "a method that is not there",
+            "a method that does not exist",
         )
     opened = [message.is_open for message in caller.read(stream)]
     equal(opened, [False, True] * 3, "what the caller can open: the replies")
     check(not any(message.is_open for message in other.read(stream)), "a third party can read a call")
-    return "one call answered, two refused"
+    return "one call answered, two rejected"
 
 
 def _call(caller: Client, stream: str, method: str, args: Value, options: CallOptions) -> Value:

@@ -226,8 +226,8 @@ def wallet_fold(ctx: Context) -> str:
         for wallet, state in by_hand.states.items():
             equal(overlay.state(tables, wallet), state, "state of a wallet")
         refused += len(summary.reports)
-    check(refused > _LOGS, "chance has broken no rule")
-    return f"{_LOGS} logs of {_LENGTH} events, {refused} refusals"
+    check(refused > _LOGS, "no event broke a rule; choose another seed")
+    return f"{_LOGS} logs of {_LENGTH} events, {refused} rejections"
 
 
 @step(Needs.NONE)
@@ -252,8 +252,8 @@ def paid_ledger(ctx: Context) -> str:
             folded = {(code, key): value for code, all_ in balances.items() for key, value in all_.items()}
             equal(folded, by_hand, "balances")
             equal([sum(each.values()) for each in balances.values()], [0] * len(balances), "all together")
-    check(refused, "chance has made no debts")
-    return f"{_LOGS // 2} logs of {_LENGTH} operations, {refused} debts refused"
+    check(refused, "no debt occurred; choose another seed")
+    return f"{_LOGS // 2} logs of {_LENGTH} operations, {refused} debts rejected"
 
 
 @step(Needs.NONE)
@@ -270,11 +270,11 @@ def wallet_merge(ctx: Context) -> str:
             whole = folding.encode(_tree(folding, items, None))
             for _ in range(4):
                 tree = folding.encode(_tree(folding, items, ctx.random))
-                equal(tree, whole, f"summary of {overlay.name}, joined in another way")
+                equal(tree, whole, f"summary of {overlay.name}, merged in another way")
                 reencoded = folding.encode(folding.decode(tree))
-                equal(reencoded, whole, f"summary of {overlay.name}, kept and read")
+                equal(reencoded, whole, f"summary of {overlay.name}, encoded and decoded")
                 joined += 1
-    return f"{joined} ways to join, {len(overlays)} folds"
+    return f"{joined} ways to merge, {len(overlays)} folds"
 
 
 def _tree(folding: Fold, items: list[Annotated], random: Random | None) -> Summary:
@@ -301,8 +301,8 @@ def wallet_copies(ctx: Context) -> str:
         for name, log in (
             ("elsewhere", away),
             ("elsewhere, twice", away + list(_copies(records, ctx.random))),
-            ("here, with copies behind", records + away),
-            ("here, with copies of copies behind", records + away + back),
+            ("here, followed by copies", records + away),
+            ("here, followed by copies of copies", records + away + back),
         ):
             numbered = [record._replace(stream_seq=seq) for seq, record in enumerate(log, 1)]
             state_hash = folding.state_hash(fold(overlay, numbered, _SHARED, frozenset({_BRIDGE})))
@@ -343,11 +343,11 @@ def wallet_flow(ctx: Context) -> str:
         equal(codes, expected, f"verdicts on entry {sent.position}")
     state = interpret(client, overlay, stream)
     fresh = interpret(client, overlay, stream, cached=False)
-    equal(overlay.state(state.tables, mine)[2:6], (60, False, 60, 40), "the wallet that has paid")
-    equal(overlay.state(state.tables, other).balance, 40, "balance of the other")
-    equal(state.hash, fresh.hash, "the state from what is kept, and from the beginning")
+    equal(overlay.state(state.tables, mine)[2:6], (60, False, 60, 40), "the wallet of the payer")
+    equal(overlay.state(state.tables, other).balance, 40, "balance of the payee")
+    equal(state.hash, fresh.hash, "the state from the cache, and from the beginning")
     _credit_from_nowhere(ctx, client, other)
-    return "one payment, one over the limit, one repeated, one that nobody has paid"
+    return "one payment, one over the limit, one repeated, one that was never paid"
 
 
 def _credit_from_nowhere(ctx: Context, client: Client, other: bytes) -> None:
@@ -359,9 +359,9 @@ def _credit_from_nowhere(ctx: Context, client: Client, other: bytes) -> None:
     _sent(client, stream, event(wal.DEPOSIT, mine, now, amount=5))
     made_up = _sent(client, stream, transfer(other, mine, 1000, now))
     codes = [verdict.code for verdict in judged(client, Wallets(), stream, made_up)]
-    equal(codes, ["WAL.UNBACKED_CREDIT"], "verdicts on a credit without a debit in sight")
+    equal(codes, ["WAL.UNBACKED_CREDIT"], "verdicts on a credit without a known debit")
     tables = interpret(client, Wallets(), stream).tables
-    equal(Wallets().state(tables, mine).balance, 5, "balance of a wallet with a stream to itself")
+    equal(Wallets().state(tables, mine).balance, 5, "balance of a wallet with its own stream")
     equal([item.amount for item in pending_of(tables, mine)], [1000], "credits that are pending")
 
 
