@@ -1,6 +1,6 @@
 """Write the vector files, or compare them with what would be written.
 
-    python vectors/generate.py            writes all files, removes those that no scenario has
+    python vectors/generate.py            writes all files, removes those without a scenario
     python vectors/generate.py --check    writes nothing; exit status 1 and a summary if a file differs
 
 The same library gives the same files, byte for byte: keys are fixed and nothing is drawn at random.
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # run as a script, this directory's own name is not known yet
+sys.path.insert(0, str(HERE.parent))  # a script does not have its parent directory on the path
 
 from vectors.generators import all_scenarios  # noqa: E402
 
@@ -23,7 +23,7 @@ def made() -> dict[str, str]:
 
 
 def stored(directory: Path = HERE) -> dict[str, str]:
-    """Return the content of every vector file that is there."""
+    """Return the content of every existing vector file."""
     files = sorted(directory.glob("*/*.json"))
     return {path.relative_to(directory).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
@@ -33,7 +33,7 @@ def _cases(text: str) -> dict[str, object]:
 
 
 def _difference(old: str, new: str) -> str:
-    """Say which cases of a file differ."""
+    """Describe which cases of a file differ."""
     before, after = _cases(old), _cases(new)
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     shown = ", ".join(repr(name) for name in names[:5])
@@ -55,7 +55,7 @@ def differences(wanted: dict[str, str], present: dict[str, str]) -> list[str]:
 
 
 def write(wanted: dict[str, str], directory: Path = HERE) -> None:
-    """Write all files and remove those that are no longer made."""
+    """Write all files and remove those that are no longer generated."""
     for name in stored(directory).keys() - wanted.keys():
         (directory / name).unlink()
     for name, text in wanted.items():

@@ -33,14 +33,14 @@ def _digest(unsigned: list[tuple[int, bytes]], previous: bytes) -> bytes:
 
 
 def _signed(unsigned: list[tuple[int, bytes]], *links: bytes) -> bytes:
-    """Return the token with these links, or with one honest link."""
+    """Return the token with these links, or with one valid link."""
     if not links:
         links = (fixed.key(ISSUER_SEED).sign(_digest(unsigned, _FIRST_PREV)),)
     return raw.keyed(*unsigned, (5, raw.array(*map(raw.bstr, links))))
 
 
 def _trace(token: bytes) -> Fields:
-    """Return what each link of a token signs."""
+    """Return the digest that each link of a token signs."""
     pairs = raw.split_map(token)
     unsigned = raw.mapping(*pairs[:4])
     digests = []
@@ -170,7 +170,7 @@ def altered() -> Scenario:
 
 
 def grants_refused() -> Scenario:
-    """Return tokens that are signed well and grant what can not be granted."""
+    """Return tokens with valid signatures that grant what cannot be granted."""
     s = Scenario(
         "cap_token/grants_refused",
         "Streams ascend strictly and are at least one; maps hold known keys only, no null.",

@@ -1,4 +1,4 @@
-"""Every field of every object, with a wrong type and a wrong size; and the forms that older documents had."""
+"""Every field of every object, with a wrong type and a wrong size; and the forms of older documents."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from vectors.generators.scenario import CBOR_INVALID, FIELD_SIZE, VERSION, Scena
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of an object: its name, what it holds, and whether it may be absent."""
+    """A field of an object: its name, its type, and whether it may be absent."""
 
     name: str
     kind: str
@@ -61,7 +61,7 @@ def _layouts() -> tuple[Layout, ...]:
     )  # fmt: skip
 
 
-#: What a field must not hold, by what it holds; null is tried on all but the one that may be null.
+# Wrong values by type of the field; null is tried on all but the one that may be null.
 _WRONG: dict[str, tuple[tuple[str, bytes], ...]] = {
     "ver": (("a text", raw.tstr("1")), ("a byte string", raw.bstr(b"\x01"))),
     "uint": (("a text", raw.tstr("1")), ("a byte string", raw.bstr(b"\x01"))),

@@ -7,7 +7,7 @@ from vectors.generators.fixed import U64_MAX
 from vectors.generators.scenario import CBOR_INVALID, Scenario
 
 SCHEMA = raw.bstr(fixed.SCHEMA)
-#: Every width of a head, with the values that are too small for it.
+# Every width of a head, with values that are too small for it.
 WIDTHS = ((1, (0, 1, 23)), (2, (0, 24, 255)), (4, (0, 256, 65_535)), (8, (0, 65_536, 2**32 - 1)))
 
 
@@ -48,7 +48,7 @@ def integers() -> Scenario:
 
 
 def lengths() -> Scenario:
-    """Return longer heads than needed on everything that has a length."""
+    """Return longer heads than necessary on everything that has a length."""
     s = Scenario("cbor/length_heads", "Lengths of strings, arrays and maps have the shortest head as well.")
     text = raw.tstr("E.SIZE")
     receipt = _receipt_items()
@@ -57,7 +57,7 @@ def lengths() -> Scenario:
     s.round_trip("text string, shortest", "error", _error(text))
     s.round_trip("array, shortest", "receipt", raw.array(*receipt))
     for width in (1, 2, 4, 8):
-        if width > 1:  # 32 needs one byte
+        if width > 1:  # one byte suffices for 32
             long = raw.mapping((raw.uint(1), raw.bstr(fixed.SCHEMA, width)))
             s.refuses(f"32 bytes with a length of {width} bytes", CBOR_INVALID, "payload_hdr", long)
         short = raw.mapping((raw.uint(1), raw.bstr(bytes(23), width)))
@@ -155,7 +155,7 @@ def simple_values() -> Scenario:
 
 
 def bools() -> Scenario:
-    """Return bools where they belong, and what is no bool."""
+    """Return bools where they belong, and other values in their place."""
     s = Scenario(
         "cbor/bools", "A field that is typed bool holds true or false in one byte, and nothing else."
     )
@@ -273,7 +273,7 @@ def declared_lengths() -> Scenario:
 
 
 def utf8() -> Scenario:
-    """Return text that is and is not UTF-8."""
+    """Return text that is UTF-8, and text that is not."""
     s = Scenario(
         "cbor/utf8", "Text is valid UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF."
     )

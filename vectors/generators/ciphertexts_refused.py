@@ -23,7 +23,7 @@ _CONTEXT = Context(fixed.PROFILE_ID, fixed.LABEL, fixed.CLIENT_ID)
 _HEADER = raw.keyed((1, raw.bstr(fixed.SCHEMA)))
 _BODY = b"hello"
 
-#: X25519 points of small order, and their other encodings below 2^256: every agreement with them is zero.
+# X25519 points of small order, and their other encodings below 2^256: every agreement with them is zero.
 _SMALL_ORDER_POINTS = (
     ("0", bytes(32)),
     ("1", b"\x01" + bytes(31)),
@@ -92,7 +92,7 @@ def wrong_key() -> Scenario:
 
 
 def tampered() -> Scenario:
-    """Return ciphertexts that were changed and signed anew."""
+    """Return ciphertexts that were changed and signed again."""
     s = Scenario(
         "ciphertext/tampered", "A changed ciphertext does not open, even if its sender signs the change."
     )
@@ -128,7 +128,7 @@ def tampered() -> Scenario:
 
 
 def sealed_otherwise() -> Scenario:
-    """Return ciphertexts that other rules, older ones among them, would make."""
+    """Return ciphertexts by other rules, including older ones."""
     s = Scenario(
         "ciphertext/sealed_otherwise",
         "One setup a message, empty info, first seal, aad on header and body, exported keys: other ways "
@@ -163,7 +163,7 @@ def sealed_otherwise() -> Scenario:
 
 
 def header_inside() -> Scenario:
-    """Return headers that are sealed well and are no headers."""
+    """Return correctly sealed bytes that are not a header."""
     s = Scenario(
         "ciphertext/header_inside",
         "What a header holds is judged after opening, by the rules of its encoding.",
@@ -186,7 +186,7 @@ def header_inside() -> Scenario:
 
 
 def padding_refused() -> Scenario:
-    """Return padding that is none."""
+    """Return invalid padding."""
     s = Scenario(
         "ciphertext/padding_refused",
         "Non-zero padding, and a length that is no multiple of pad_block, are refused before opening.",
@@ -241,7 +241,7 @@ def first_failure() -> Scenario:
 
 
 def seal_refused() -> Scenario:
-    """Return requests to seal that can not be served."""
+    """Return requests to seal that must fail."""
     s = Scenario("ciphertext/seal_refused", "A sender refuses a header that no reader would accept.")
     schema = {"schema": fixed.SCHEMA}
     cases: tuple[tuple[str, Failure, Fields], ...] = (

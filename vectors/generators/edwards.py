@@ -1,10 +1,10 @@
-"""The curve of Ed25519 in plain integers, slow and readable: to make signatures that no signer would make."""
+"""The curve of Ed25519 in plain integers, slow and readable: for signatures that no signer would produce."""
 
 from hashlib import sha512
 from typing import Final
 
 P: Final = 2**255 - 19
-#: Order of the base point.
+# Order of the base point.
 L: Final = 2**252 + 27742317777372353535851937790883648493
 _D: Final = -121665 * pow(121666, -1, P) % P
 _ROOT: Final = pow(2, (P - 1) // 4, P)
@@ -23,7 +23,7 @@ def _x(y: int, sign: int) -> int:
 
 
 BASE: Final[Point] = (_x(4 * pow(5, -1, P) % P, 0), 4 * pow(5, -1, P) % P)
-#: A point of order 8; its multiples are all eight points of small order.
+# A point of order 8; its multiples are all eight points of small order.
 TORSION: Final[Point] = (
     _x(0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7, 0),
     0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7,
@@ -60,7 +60,7 @@ def scalar(seed: bytes) -> int:
 
 
 def challenge(r: bytes, key: bytes, message: bytes) -> int:
-    """Return the number that R, key and message are hashed to."""
+    """Return the number to which R, key and message are hashed."""
     return int.from_bytes(sha512(r + key + message).digest(), "little") % L
 
 

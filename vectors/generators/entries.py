@@ -24,7 +24,7 @@ from vectors.generators.scenario import (
 
 
 def _frame(msg: bytes = samples.MSG, receipt: bytes = samples.RECEIPT, **changes: bytes) -> bytes:
-    """Return an entry, with some fields of its header exchanged."""
+    """Return an entry, with some fields of its header replaced."""
     header = {
         "entry_ver": b"\x01",
         "flags": b"\x00",
@@ -118,7 +118,7 @@ def refused() -> Scenario:
 
 
 def json_form() -> Scenario:
-    """Return the JSON form of an entry with a header that is not its own."""
+    """Return the JSON form of an entry with another header."""
     s = Scenario(
         "entry/json",
         "In JSON an entry has its header by name; a header that is not that of its objects is refused.",
@@ -145,7 +145,7 @@ def json_form() -> Scenario:
 
 
 def frame_only() -> Scenario:
-    """Return what framing refuses."""
+    """Return frames that are rejected before their objects are read."""
     s = Scenario("entry/parts_refused", "Only a well-formed MSG and RECEIPT are framed.")
     s.fails("no message", CBOR_INVALID, "entry", msg=b"", receipt=samples.RECEIPT)
     s.fails("no receipt", CBOR_INVALID, "entry", msg=samples.MSG, receipt=b"")
@@ -202,7 +202,7 @@ def summaries() -> Scenario:
 
 
 def signatures_inside() -> Scenario:
-    """Return an entry whose parts do not verify: framing and signatures are two things."""
+    """Return an entry whose objects do not verify: framing does not check signatures."""
     s = Scenario(
         "entry/signatures", "A frame decodes whatever its signatures are; they are verified on their own."
     )

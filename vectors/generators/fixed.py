@@ -1,4 +1,4 @@
-"""The keys and names of all vectors: public, simple, and good for nothing else.
+"""The keys and names of all vectors: public, simple, and not for any other use.
 
 A seed or secret key is one byte repeated, so that a reader recognises it in a hex dump.
 """
@@ -63,7 +63,7 @@ ROUTING_KEY: Final = ht("veen/routing_key", HUB_ID)
 STREAM_ID: Final = h(b"test")
 SCHEMA: Final = h(b"chat.v1")
 LABEL: Final = ht("veen/label", ROUTING_KEY + STREAM_ID + u64(0))
-#: epoch_sec 0, pad_block 0.
+# epoch_sec 0, pad_block 0.
 PROFILE_ID: Final = bytes.fromhex(ask("profile_id", epoch_sec=0, pad_block=0)["profile_id"])
 AUTH_REF: Final = h(b"an auth_ref")
 HUB_TS: Final = 1_700_000_000

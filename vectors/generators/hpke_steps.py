@@ -1,7 +1,7 @@
 """HPKE step by step (RFC 9180, base mode, the one suite of the profile): the values between the steps.
 
-Written apart from the library, which keeps these values to itself; that both give the same ciphertexts is
-checked whenever vectors are made.
+Independent of the library, which does not expose these values; generating the vectors checks that both give
+the same ciphertexts.
 """
 
 import hmac
@@ -30,7 +30,7 @@ def _expand(suite: bytes, prk: bytes, label: bytes, info: bytes, length: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A sender's context with all that led to it."""
+    """A sender's context with all intermediate values."""
 
     enc: bytes
     dh: bytes

@@ -7,7 +7,7 @@ from vectors.generators.fixed import HUB_ID, HUB_PK, ROUTING_KEY, ZERO_32, h, ht
 from vectors.generators.scenario import CBOR_INVALID, FIELD_SIZE, VALUE, VERSION, Failure, Scenario
 
 _NEXT = fixed.key(fixed.OTHER_HUB_SEED).public_key
-#: Two keys that became valid together; by bytes the first of them comes first.
+# Two keys that became valid at the same time, in the order of their bytes.
 _LOW, _HIGH = sorted((HUB_PK, _NEXT))
 
 
@@ -51,7 +51,7 @@ def identities() -> Scenario:
 
 
 def refused() -> Scenario:
-    """Return identities that can not be."""
+    """Return invalid identities."""
     s = Scenario(
         "identity/refused",
         "An identity with no key, keys out of order, or ids that are not theirs is refused.",

@@ -71,7 +71,7 @@ def profile_ids() -> Scenario:
 
 
 def profiles_refused() -> Scenario:
-    """Return profiles that are none."""
+    """Return invalid profiles."""
     good = raw.split_map(bytes.fromhex(ask("profile_id", epoch_sec=60, pad_block=0)["profile"]))
     names = ("aead", "kdf", "sig", "dh", "hpke_suite", "epoch_sec", "pad_block", "mmr_hash")
     s = Scenario("profile/refused", "Only the one suite of algorithms is a profile, and nothing is implied.")

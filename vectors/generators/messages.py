@@ -8,7 +8,7 @@ from vectors.generators.scenario import FIELD_SIZE, Fields, Json, Scenario
 
 
 def trace(msg: bytes) -> Fields:
-    """Return the values between the fields of a MSG and its signature and leaf."""
+    """Return the intermediate values between the fields of a MSG and its signature and leaf."""
     items = raw.split(msg)
     content = [item[2:] for item in items]
     leaf_preimage = content[2] + content[1] + content[7] + content[3] + u64(_uint(items[4]))
@@ -77,7 +77,7 @@ def leaves() -> Scenario:
 
 
 def published() -> Scenario:
-    """Return facts about messages that were published before these vectors."""
+    """Return values that were published before these vectors."""
     label, profile, client = bytes([1]) * 32, bytes([2]) * 32, bytes([4]) * 32
     s = Scenario(
         "msg/published", "Published facts: a leaf, a body nonce, a signing digest, the width of fields."

@@ -1,4 +1,4 @@
-"""MSG that must not pass: lengths inside the ciphertext, signatures, and which of several faults is named."""
+"""Invalid MSG: lengths inside the ciphertext, signatures, and which of several faults is named."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -37,7 +37,7 @@ _POSITION = {
 
 
 def _changed(**fields: bytes) -> bytes:
-    """Return the sample MSG with some encoded fields exchanged and nothing signed anew."""
+    """Return the sample MSG with some encoded fields replaced, but not signed again."""
     items = raw.split(samples.MSG)
     for name, item in fields.items():
         items[_POSITION[name]] = item
@@ -45,7 +45,7 @@ def _changed(**fields: bytes) -> bytes:
 
 
 def envelope_lengths() -> Scenario:
-    """Return ciphertexts whose own lengths do not fit."""
+    """Return ciphertexts whose inner lengths are wrong."""
     s = Scenario(
         "ciphertext/lengths",
         "A ciphertext has 40 bytes and what its two lengths announce, within the limits, before it is "
@@ -116,7 +116,7 @@ def _prehashed(seed: bytes, message: bytes) -> bytes:
 
 
 def signed_otherwise() -> Scenario:
-    """Return messages whose signature covers something else than it should."""
+    """Return messages whose signature covers other bytes than it should."""
     s = Scenario(
         "msg/signed_otherwise",
         'sig is plain Ed25519 over Ht("veen/sig", array of nine fields): no other tag, array or scheme '
@@ -149,7 +149,7 @@ def signed_otherwise() -> Scenario:
     return s
 
 
-#: Rows of the admission table that a MSG alone can break, in their order, with one way to break each.
+# Rows of the admission table that a MSG alone can break, in their order, with one way to break each.
 _FAULTS: tuple[tuple[str, Failure, dict[str, bytes]], ...] = (
     ("long head (row 3)", CBOR_INVALID, {"prev_ack": raw.uint(0, 1)}),
     ("short label (row 4)", FIELD_SIZE, {"label": raw.bstr(bytes(31))}),

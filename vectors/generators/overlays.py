@@ -27,7 +27,7 @@ def _event(seq: int, schema: Schema, /, client_id: bytes = _ALICE, **values: Jso
 
 
 def ids() -> Scenario:
-    """Return ids that are made of other ids."""
+    """Return ids that are derived from other ids."""
     s = Scenario("overlay/ids", "Ids of wallets, transfers, approvals and operations, each one Ht.")
     s.ok("operation of a message", "overlay_ids", msg_id=bytes(range(0x10, 0x30)))
     s.ok("wallet by realm name", "overlay_ids", realm="realm-x", ctx_id=bytes([0x22]) * 32, currency="JPY")
@@ -157,7 +157,7 @@ def _paid(seq: int, source: bytes, amount: int, name: bytes) -> Fields:
 
 
 def wallets() -> Scenario:
-    """Return folds of wallets, in a stream that they share and in the own streams of both."""
+    """Return folds of wallets, in a shared stream and in the stream of each."""
     s = Scenario(
         "overlay/wallets",
         "In a wallet's own stream, Ht(wallet/stream, wallet_id), there is no other, and no incoming transfer "

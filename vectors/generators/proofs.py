@@ -13,13 +13,13 @@ def heights(size: int) -> list[int]:
 
 
 def position(height: int, index: int) -> int:
-    """Return where a node stands when nodes are numbered as they are completed, from 0."""
+    """Return the position of a node; nodes are numbered from 0 as they are completed."""
     last = (index + 1) << height
     return 2 * (last - 1) - (last - 1).bit_count() + height
 
 
 def peak_positions(size: int) -> list[int]:
-    """Return where the peaks of a range stand."""
+    """Return the positions of the peaks of a range."""
     return [position(height, (size >> height) - 1) for height in heights(size)]
 
 
@@ -59,7 +59,7 @@ def ranges() -> Scenario:
 
 
 def numbering() -> Scenario:
-    """Return where nodes stand."""
+    """Return positions of nodes."""
     s = Scenario(
         "mmr/positions",
         "Nodes are numbered as appends complete them, so a node store only grows: leaf n completes 1 + "
@@ -120,7 +120,7 @@ def later_size() -> Scenario:
         _proves(s, seq, 4)
     _proves(s, 1, 16)
     _proves(s, 9, 16)
-    # The prover may know more leaves than the proof is about.
+    # The prover may have more leaves than the proof covers.
     s.ok(
         "leaf 3 of 7, with 11 leaves known",
         "mmr_proof",
@@ -133,7 +133,7 @@ def later_size() -> Scenario:
 
 
 def size_is_not_in_the_root() -> Scenario:
-    """Return a proof that holds for two sizes."""
+    """Return a proof that is valid for two sizes."""
     s = Scenario(
         "mmr_proof/size_must_be_signed",
         "A root does not commit to its size: one proof can pass for two sizes, so the size comes from "

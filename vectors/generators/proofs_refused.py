@@ -26,7 +26,7 @@ def _step(direction: int, sibling: bytes) -> bytes:
 
 
 class _Parts:
-    """The parts of the honest proof of leaf 3 of 11, to be put together wrongly."""
+    """The parts of the valid proof of leaf 3 of 11, to be combined wrongly."""
 
     def __init__(self, seq: int = _SEQ, size: int = _SIZE) -> None:
         pairs = raw.split_map(samples.proof(seq, size))
@@ -75,7 +75,7 @@ def forged() -> Scenario:
 
 
 def misshapen() -> Scenario:
-    """Return proofs with too much or too little, or in another order."""
+    """Return proofs with too many or too few parts, or in another order."""
     s = Scenario("mmr_proof/misshapen", "A proof is minimal: no step or peak more, less, repeated or moved.")
     p = _Parts()
     first, second, third = p.path
@@ -89,7 +89,7 @@ def misshapen() -> Scenario:
         ("64 steps", [_step(0, ZERO_32)] * 64),
     ):
         _fails(s, name, PROOF_PATH, p.joined(path=path))
-    # The directions of leaf 3 read the same from both ends, so only the hashes tell.
+    # The directions of leaf 3 are the same in both orders, so only the hashes differ.
     _fails(s, "steps reversed", PROOF_PEAKS, p.joined(path=[third, second, first]))
     _fails(s, "last two steps exchanged", PROOF_PATH, p.joined(path=[first, third, second]))
     for name, peaks in (
@@ -156,7 +156,7 @@ def wrong_numbers() -> Scenario:
 
 
 def otherwise() -> Scenario:
-    """Return proofs by the rules of older documents, and by rules of other trees."""
+    """Return proofs by the rules of older documents, and by those of other trees."""
     s = Scenario(
         "mmr_proof/otherwise",
         "dir 0 means the running hash is on the left; a lone peak is not hashed again; tags and tree "
@@ -200,7 +200,7 @@ def otherwise() -> Scenario:
 
 
 def not_canonical() -> Scenario:
-    """Return proofs that are not encoded well, verified."""
+    """Return proofs that are not canonically encoded, verified."""
     s = Scenario(
         "mmr_proof/encoding", "A proof is judged as bytes first: order, types, sizes, version, direction."
     )
@@ -228,14 +228,14 @@ def not_canonical() -> Scenario:
 
 
 class _Growth:
-    """The lists of the honest proof from 6 to 11."""
+    """The lists of the valid proof from 6 to 11."""
 
     def __init__(self, old: int = 6, new: int = 11) -> None:
         pairs = raw.split_map(samples.consistency(old, new))
         self.lists = [raw.split(value) for _, value in pairs[1:]]
 
     def joined(self, index: int, items: list[bytes], ver: int = 1) -> bytes:
-        """Return the proof with one of its lists exchanged."""
+        """Return the proof with one of its lists replaced."""
         lists = [*self.lists[:index], items, *self.lists[index + 1 :]]
         return raw.keyed(
             (1, raw.uint(ver)), *((key, raw.array(*given)) for key, given in enumerate(lists, start=2))
@@ -303,7 +303,7 @@ def consistency() -> Scenario:
 
 
 def _root(values: list[bytes]) -> bytes:
-    """Return the root over eleven leaves, by hand."""
+    """Return the root over eleven leaves, computed by hand."""
     level = values
     tops = []
     while level:
@@ -355,7 +355,7 @@ def consistency_edges() -> Scenario:
 
 
 def prover() -> Scenario:
-    """Return proofs that can not be made."""
+    """Return requests for proofs that cannot be built."""
     s = Scenario(
         "mmr_proof/no_such_leaf", "There is no proof of a leaf or size that the range does not have."
     )

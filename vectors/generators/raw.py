@@ -1,4 +1,4 @@
-"""CBOR written by hand, right or wrong: what must fail can not be made by a correct encoder."""
+"""CBOR written by hand, valid or not: a correct encoder cannot produce invalid bytes."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ FALSE: Final = b"\xf4"
 UNDEFINED: Final = b"\xf7"
 BREAK: Final = b"\xff"
 
-#: Width of a head's argument in bytes -> additional information.
+# Width of a head's argument in bytes -> additional information.
 _INFO: Final = {1: 24, 2: 25, 4: 26, 8: 27}
 
 UINT, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG = range(7)
@@ -34,7 +34,7 @@ def bstr(value: bytes, width: int | None = None) -> bytes:
 
 
 def tstr(value: str | bytes, width: int | None = None) -> bytes:
-    """Return a text string; bytes are taken as they are, so that they need not be UTF-8."""
+    """Return a text string; bytes are used unchanged, so that they need not be UTF-8."""
     data = value.encode() if isinstance(value, str) else value
     return head(TEXT, len(data), width) + data
 
@@ -55,7 +55,7 @@ def keyed(*pairs: tuple[int, bytes]) -> bytes:
 
 
 def replaced(items: list[bytes], index: int, item: bytes) -> bytes:
-    """Return the array of ``items`` with one of them exchanged."""
+    """Return the array of ``items`` with one of them replaced."""
     return array(*items[:index], item, *items[index + 1 :])
 
 

@@ -8,7 +8,7 @@ from vectors.generators.scenario import CBOR_INVALID, FIELD_SIZE, SIG_INVALID, V
 
 
 def _trace(encoded: bytes) -> Fields:
-    """Return what is signed of a receipt or checkpoint: the array of its first six fields."""
+    """Return the signed part of a receipt or checkpoint: the array of its first six fields."""
     unsigned = raw.array(*raw.split(encoded)[:6])
     return {"signed": unsigned, "signing_digest": ht("veen/sig", unsigned)}
 
@@ -151,7 +151,7 @@ def checkpoints() -> Scenario:
 
 
 def witnesses() -> Scenario:
-    """Return which witnesses count."""
+    """Return checkpoints with valid and invalid witness signatures."""
     s = Scenario(
         "checkpoint/witnesses",
         "Known witnesses that signed are named in order of their keys, each once; unknown signatures "
@@ -249,7 +249,7 @@ def checkpoints_refused() -> Scenario:
 
 
 def domains() -> Scenario:
-    """Return arrays that share a tag and can not be taken for each other."""
+    """Return arrays that share a tag and cannot be mistaken for each other."""
     s = Scenario(
         "checkpoint/domains",
         "MSG, RECEIPT and CHECKPOINT share a tag; the third field tells the last two apart, the count "

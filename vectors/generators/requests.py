@@ -134,7 +134,7 @@ def submits() -> Scenario:
 
 
 def responses() -> Scenario:
-    """Return pages, proofs and checkpoints as they are answered."""
+    """Return responses with pages, proofs and checkpoints."""
     s = Scenario("api/responses", "Answers embed receipts, proofs, checkpoints and messages as they are.")
     item = raw.keyed((1, _ONE), (2, samples.MSG))
     full_item = raw.keyed((1, _ONE), (2, samples.MSG), (3, samples.RECEIPT))
@@ -268,7 +268,7 @@ def errors_refused() -> Scenario:
 
 
 def list_limits() -> Scenario:
-    """Return lists at their limits and one beyond."""
+    """Return lists of the maximum length, and one longer."""
     s = Scenario(
         "limits/lists",
         "64 steps and peaks of a proof, 64 witnesses, 8 links and 256 streams of a token, and not one more.",

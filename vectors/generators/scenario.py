@@ -1,7 +1,7 @@
 """What a vector file is made of: a scenario with its cases.
 
 Answers that must succeed are those of the library; the tests compute them a second time with other code.
-How a case must fail is stated by hand, from the rules, and never asked of the library.
+How a case must fail is stated by hand, from the rules, never by the library.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from veen.conformance.adapter import answer
 
-#: A JSON value; what exactly a request holds is the operation's business.
+# A JSON value; the fields of a request depend on the operation.
 Json = Any
 Fields = dict[str, Json]
 
@@ -71,7 +71,7 @@ def ask(op: str, /, **fields: Json) -> Fields:
     given: Fields = answer(json.dumps(request).encode())
     assert given["ok"], f"{request} -> {given}"
     for item in given.get("rejected", ()):
-        del item["detail"]  # for people, and free to change
+        del item["detail"]  # for human readers, and free to change
     return {name: value for name, value in given.items() if name not in ("id", "ok")}
 
 

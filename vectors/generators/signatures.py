@@ -1,6 +1,6 @@
 """Ed25519 at its edges: where verifiers differ, all parties of VEEN must agree.
 
-A signature counts if the cofactorless equation [S]B = R + [k]A of RFC 8032 holds, S is below the group
+A signature is valid if the cofactorless equation [S]B = R + [k]A of RFC 8032 holds, S is below the group
 order, R and A are canonical encodings of points, and A is not of small order.
 """
 
@@ -17,7 +17,7 @@ _R_POINT = ed.times(_NONCE, ed.BASE)
 
 
 def _digest(hub_ts: int) -> bytes:
-    """Return what a hub signs of the sample receipt at another time: there is one message for each second."""
+    """Return the signed digest of the sample receipt at another time: one message per second."""
     items = raw.split(samples.RECEIPT)
     return ht("veen/sig", raw.array(*items[:5], raw.uint(hub_ts)))
 
@@ -72,7 +72,7 @@ def large_s() -> Scenario:
 
 
 def small_order_keys() -> Scenario:
-    """Return keys of small order, under which anybody can sign."""
+    """Return keys of small order, under which anyone can sign."""
     s = Scenario(
         "ed25519/small_order_keys",
         "A public key of small order is refused in every encoding, even where the equation holds.",
@@ -146,7 +146,7 @@ def small_order_r() -> Scenario:
 
 
 def mixed_order() -> Scenario:
-    """Return keys and R that have a part of small order beside an honest one."""
+    """Return keys and R with a component of small order beside a regular one."""
     s = Scenario(
         "ed25519/mixed_order",
         "Points with a part of small order are no small points: the cofactorless equation alone decides.",
@@ -183,7 +183,7 @@ def mixed_order() -> Scenario:
 
 
 def not_points() -> Scenario:
-    """Return 32 bytes that are no points."""
+    """Return 32 bytes that do not encode a point."""
     s = Scenario("ed25519/not_points", "Bytes that encode no point of the curve are neither keys nor R.")
     _, good = _honest(_digest(HUB_TS))
     for name, data in (
