@@ -1,7 +1,7 @@
-"""The data directory: the only package that touches it. Acknowledged means on disk.
+"""The data directory: no other package reads or writes it. Acknowledged means durable on disk.
 
-``Writer`` appends, ``Reader`` answers, ``plan`` and ``read_partition`` divide a log among workers. ``repair``
-rebuilds derived files; ``clone`` and ``fork`` take a log elsewhere. ``veen.storage.fsck`` checks it all,
+``Writer`` appends, ``Reader`` reads, ``plan`` and ``read_partition`` partition a log for parallel readers.
+``repair`` rebuilds derived files; ``clone`` and ``fork`` copy a log. ``veen.storage.fsck`` checks everything,
 and shares no code with the rest. The files are described in docs/reference/data-directory.md.
 """
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written beside, synced, renamed (docs/adr/0007).
+"""Atomic writes of files: write a temporary file, sync, rename (docs/adr/0007).
 
 Large derived files are written in portions; the old file stays until the new one replaces it.
 """
@@ -8,14 +8,14 @@ from typing import Final
 
 from veen.storage.fs import Filesystem, Write
 
-# What a file is called until it is whole.
+# Suffix of a file until it is complete.
 TMP = ".tmp"
 
 
 def replace_files(fs: Filesystem, files: Mapping[str, bytes]) -> None:
-    """Give files their content, each at once; their names are durable after ``sync_dir``."""
+    """Replace the content of files, each atomically; their names are durable after ``sync_dir``."""
     for path in files:
-        if fs.size(path + TMP) is not None:  # of a writer that did not get further
+        if fs.size(path + TMP) is not None:  # left by an interrupted write
             fs.unlink(path + TMP)
     fs.write_all([Write(path + TMP, 0, data) for path, data in files.items()])
     for path in files:
@@ -23,7 +23,7 @@ def replace_files(fs: Filesystem, files: Mapping[str, bytes]) -> None:
 
 
 def replace_file(fs: Filesystem, path: str, data: bytes) -> None:
-    """Give one file its content, durably."""
+    """Replace the content of a file atomically and durably."""
     replace_files(fs, {path: data})
     fs.sync_dir(path.rpartition("/")[0])
 
@@ -54,7 +54,7 @@ class OutFile:
 
     @property
     def size(self) -> int:
-        """How much was added."""
+        """Bytes added so far."""
         return self._written + self._pending_bytes
 
     def add(self, data: bytes) -> None:
@@ -69,13 +69,13 @@ class OutFile:
         self._pending, self._pending_bytes = [], 0
 
     def finish(self) -> None:
-        """Put the file in its place. Its name is durable after ``sync_dir``."""
+        """Sync the file and rename it to its path. Its name is durable after ``sync_dir``."""
         if self._pending or not self._written:
             self._write()
         self._fs.rename(self._temporary, self._path)
 
     def discard(self) -> None:
-        """Remove the file: there is nothing that it could hold."""
+        """Remove the file and its temporary: it would be empty."""
         for path in (self._temporary, self._path):
             if self._fs.size(path) is not None:
                 self._fs.unlink(path)

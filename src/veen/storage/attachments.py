@@ -17,11 +17,11 @@ _ROOT: Final = "attachments"
 
 
 class Attachments:
-    """Files named by their content, in 256 directories. Any thread may ask."""
+    """Content-addressed files in 256 directories. Thread-safe."""
 
     def __init__(self, fs: Filesystem, limits: Limits, max_bytes: int) -> None:
         self._fs = fs
-        # The largest that is taken: ciphertext, so with a tag.
+        # Maximum size of an attachment: ciphertext, so with a tag.
         self.max_item_bytes = limits.max_attachment_bytes + AEAD_TAG_BYTES
         self._max_bytes = max_bytes
         self._lock = Lock()
@@ -34,7 +34,7 @@ class Attachments:
         return sum(self._fs.size(f"{path}/{name}") or 0 for name in self._fs.names(path))
 
     def put(self, coid: Coid, data: bytes) -> bool:
-        """Keep an attachment, durably; False if it was here."""
+        """Store an attachment durably; False if it was stored already."""
         if len(data) > self.max_item_bytes:
             raise ProtocolError(
                 Detail.FIELD_SIZE,
@@ -54,7 +54,7 @@ class Attachments:
             stored = self._read(coid)
             if stored == data:
                 return False
-            added = len(data) - len(stored or b"")  # a damaged one is replaced
+            added = len(data) - len(stored or b"")  # damaged content is replaced
             if self._bytes + added > self._max_bytes:
                 raise StoreFullError("no space for more attachments; the operator must raise the limit")
             self._write(coid, data)
@@ -62,7 +62,7 @@ class Attachments:
         return True
 
     def get(self, coid: Coid) -> bytes:
-        """Return an attachment; one that was damaged on disk is as good as lost."""
+        """Return an attachment; if it is damaged on disk, it counts as not found."""
         return read_attachment(self._fs, coid)
 
     def _read(self, coid: Coid) -> bytes | None:
@@ -77,9 +77,9 @@ class Attachments:
                 self._made.add(directory)
             replace_file(self._fs, path, data)
         except OSError as error:
-            for left in (path + TMP, path):  # it would keep the disk full, or be taken for durable
+            for leftover in (path + TMP, path):  # it would occupy the full disk, or look durable
                 with suppress(OSError):
-                    self._fs.unlink(left)
+                    self._fs.unlink(leftover)
             raise StoreFullError(f"the attachment could not be stored: {error.strerror}") from error
 
 
@@ -89,7 +89,7 @@ def _path(coid: Coid) -> str:
 
 
 def read_attachment(fs: Filesystem, coid: Coid) -> bytes:
-    """Return an attachment that is kept in a data directory."""
+    """Return an attachment of a data directory."""
     data = read_file(fs, _path(coid))
     if data is None:
         raise not_found("coid", "there is no such attachment")
@@ -99,7 +99,7 @@ def read_attachment(fs: Filesystem, coid: Coid) -> bytes:
 
 
 def copy_attachments(source: Filesystem, target: Filesystem) -> None:
-    """Copy all attachments; one that is damaged is copied as it is, and reported when it is read."""
+    """Copy all attachments; damaged ones are copied as they are, and reported when they are read."""
     for byte in range(256):
         directory = f"{_ROOT}/{byte:02x}"
         names = [name for name in source.names(directory) if not name.endswith(".tmp")]
@@ -111,7 +111,7 @@ def copy_attachments(source: Filesystem, target: Filesystem) -> None:
 
 
 def coid_of(text: str) -> Coid:
-    """Read the name of an attachment."""
+    """Parse the name of an attachment."""
     try:
         return Coid(parse_hex32(text, lower=True))
     except ValueError:

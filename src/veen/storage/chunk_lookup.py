@@ -1,7 +1,7 @@
-"""Reading chunk files: entries from a place on, in large reads, each checked as it is decoded.
+"""Reading chunk files: entries from a position on, in large reads, each checked as it is decoded.
 
-An entry is found by one look into the index. The node store has every completed node of a label's range, 32
-bytes each, by position.
+Finding an entry takes one index lookup. The node store has every completed node of a label's range, 32 bytes
+each, by position.
 """
 
 import bz2
@@ -26,10 +26,10 @@ from veen.storage.index.index import Snapshot
 from veen.storage.index.label_state import LabelRef
 from veen.storage.index.rows import ChunkRow
 
-# The first read of a range, and how far reads grow while it goes on.
+# Size of the first read of a range; later reads double up to the second.
 _FIRST_READ_BYTES: Final = 1 << 14
 _READ_BYTES: Final = 1 << 18
-# Enough for most single entries in one read.
+# Size of the read of a single entry: most fit.
 _ONE_ENTRY_BYTES: Final = 4096
 
 
@@ -42,7 +42,7 @@ class StoredEntry(NamedTuple):
 
     @property
     def entry(self) -> Entry:
-        """The entry, its receipt decoded."""
+        """The entry with its receipt decoded."""
         try:
             return self.frame.entry()
         except ProtocolError as error:
@@ -58,18 +58,18 @@ def path_of(ref: LabelRef, row: ChunkRow) -> str:
 
 
 def read(fs: Filesystem, ref: LabelRef, row: ChunkRow, *, seqs: range, offset: int) -> Iterator[StoredEntry]:
-    """Return entries of a chunk: ``seqs``, the first of which is at ``offset``, as far as the chunk goes."""
+    """Return the entries ``seqs`` as far as they are in this chunk; the first one is at ``offset``."""
     if row.end_seq:
         seqs = range(seqs.start, min(seqs.stop, row.end_seq + 1))
     path = path_of(ref, row)
     try:
-        for place in read_span(fs, path, ref.label, seqs=seqs, span=(offset, row.total_bytes)):
-            yield place
+        for stored in read_span(fs, path, ref.label, seqs=seqs, span=(offset, row.total_bytes)):
+            yield stored
             seqs = seqs[1:]
-            offset += place.frame.frame_len
+            offset += stored.frame.frame_len
     except FileNotFoundError:
         if row.end_seq:
-            raise  # compressed or pruned since: the index knows
+            raise  # compressed or pruned meanwhile: the caller consults the index again
         path = sealed_path(fs, ref.domain, ref.label, row.start_seq)
         yield from read_span(fs, path, ref.label, seqs=seqs, span=(offset, row.total_bytes))
 
@@ -77,7 +77,7 @@ def read(fs: Filesystem, ref: LabelRef, row: ChunkRow, *, seqs: range, offset: i
 def read_one(
     fs: Filesystem, ref: LabelRef, row: ChunkRow, *, seq: int, span: tuple[int, int]
 ) -> StoredEntry | None:
-    """Return an entry that is where and what it should be; None sends the caller to ``read``, to find out."""
+    """Return an entry if it is at its position; None if not: ``read`` then determines why."""
     if row.compressed:
         return None
     path = path_of(ref, row)
@@ -91,7 +91,7 @@ def read_one(
 
 
 def sealed_path(fs: Filesystem, domain: Domain, label: Label, start_seq: int) -> str:
-    """Return the file that an open chunk has become; between its renaming and the index there is a moment."""
+    """Return the path of an open chunk that was sealed, but not yet committed to the index as sealed."""
     for text in fs.names(domain):
         name = paths.parse(text)
         if name is not None and (name.kind, name.label, name.start_seq) == (FileKind.CHUNK, label, start_seq):
@@ -102,7 +102,7 @@ def sealed_path(fs: Filesystem, domain: Domain, label: Label, start_seq: int) ->
 def read_span(
     fs: Filesystem, path: str, label: Label, *, seqs: range, span: tuple[int, int]
 ) -> Iterator[StoredEntry]:
-    """Return entries ``seqs`` of a file; they begin at the first place of ``span``, and end within it."""
+    """Return the entries ``seqs`` of a file; they begin at ``span[0]`` and end at or before ``span[1]``."""
     source = _source(fs, path)
     offset, limit = span
     buffer, at = b"", 0
@@ -126,7 +126,7 @@ def read_span(
 
 
 def _needed(buffer: bytes, at: int) -> int:
-    """Return how many bytes the entry at a place has, as far as its header is there."""
+    """Return the length of the entry at an offset, or of its header if that is incomplete."""
     if len(buffer) - at < ENTRY_HEADER_BYTES:
         return ENTRY_HEADER_BYTES
     lengths = buffer[at + 42 : at + 50]
@@ -136,12 +136,12 @@ def _needed(buffer: bytes, at: int) -> int:
 def _source(fs: Filesystem, path: str) -> Callable[[int, int], bytes]:
     if not path.endswith(paths.COMPRESSED):
         return lambda offset, length: fs.read(path, offset, length)
-    data = unpacked(fs, path)  # as a whole: a compressed chunk has no other way in (C-87)
+    data = unpacked(fs, path)  # completely: a compressed chunk has no random access (C-87)
     return lambda offset, length: data[offset : offset + length]
 
 
 def read_raw(fs: Filesystem, path: str, span: tuple[int, int], chunk_bytes: int | None) -> bytes:
-    """Return bytes of a chunk as they are, by offset and length; of a compressed one, what it was made of."""
+    """Return unchecked bytes of a chunk by offset and length, decompressed if need be."""
     offset, length = span
     if not path.endswith(paths.COMPRESSED):
         return fs.read(path, offset, length)
@@ -150,7 +150,7 @@ def read_raw(fs: Filesystem, path: str, span: tuple[int, int], chunk_bytes: int 
 
 
 def unpacked(fs: Filesystem, path: str, chunk_bytes: int | None = None) -> bytes:
-    """Return the entries of a compressed chunk; one that holds more than it should is not unpacked."""
+    """Return the entries of a compressed chunk; decompression stops beyond ``chunk_bytes``."""
     decoder = bz2.BZ2Decompressor()
     try:
         data = decoder.decompress(fs.read(path), -1 if chunk_bytes is None else chunk_bytes + 1)
@@ -166,7 +166,7 @@ def unpacked(fs: Filesystem, path: str, chunk_bytes: int | None = None) -> bytes
 
 
 class Location(NamedTuple):
-    """The chunk of an entry, where in it the entry begins, and how long it is."""
+    """The chunk of an entry, and the offset and length of the entry in it."""
 
     ref: LabelRef
     row: ChunkRow
@@ -175,7 +175,7 @@ class Location(NamedTuple):
 
 
 def locate(view: Snapshot, label: Label, seq: int) -> Location | None:
-    """Return where an entry is; None if it is not in chunk files."""
+    """Return the location of an entry; None if it is not in chunk files."""
     ref = view.ref(label)
     if ref is None or not 1 <= seq <= ref.seq:
         return None
@@ -195,15 +195,15 @@ def stored_token(fs: Filesystem, view: Snapshot, store: StoreRecord, auth_ref: A
     record = view.auth(auth_ref)
     if record is None or not record.authorize_seq:
         return None
-    found = locate(view, authorize_label(store.hub_id), record.authorize_seq)
-    if found is None:
-        return None  # it is in the journal
+    location = locate(view, authorize_label(store.hub_id), record.authorize_seq)
+    if location is None:
+        return None  # it is in the journal only
     seqs = range(record.authorize_seq, record.authorize_seq + 1)
     try:
-        place = next(read(fs, found.ref, found.row, seqs=seqs, offset=found.offset))
+        stored = next(read(fs, location.ref, location.row, seqs=seqs, offset=location.offset))
     except FileNotFoundError as error:
-        raise DamagedStoreError(path_of(found.ref, found.row), None, "file is missing") from error
-    return decode_token(place, store)
+        raise DamagedStoreError(path_of(location.ref, location.row), None, "file is missing") from error
+    return decode_token(stored, store)
 
 
 def decode_token(place: StoredEntry, store: StoreRecord) -> CapToken:
@@ -215,7 +215,7 @@ def decode_token(place: StoredEntry, store: StoreRecord) -> CapToken:
 
 
 def read_nodes(fs: Filesystem, domain: Domain, label: Label, positions: Sequence[int]) -> list[NodeHash]:
-    """Return stored nodes."""
+    """Return the nodes at some positions of the node store."""
     path = paths.nodes(domain, label)
     offsets = [position * HASH_BYTES for position in positions]
     try:

@@ -1,8 +1,7 @@
-"""A data directory as a whole: creating and recognising one, its hub's public identity (C-89), its limits.
+"""A data directory as a whole: creating and opening it, its hub's public identity (C-89), its limits.
 
-Chunk boundaries follow from the limits, so a directory retains every registry it has had (C-86). A new one
-holds from a time that no entry has reached yet; hub_ts never goes back, so it is clear which one an entry
-obeys.
+Chunk boundaries follow from the limits, so a directory retains every registry it has had (C-86). A new one is
+effective from a time later than all entries; since hub_ts never decreases, every entry has exactly one.
 """
 
 from collections.abc import Callable
@@ -24,12 +23,12 @@ from veen.storage.errors import DamagedStoreError, NotAStoreError, StoreBusyErro
 from veen.storage.fs import FileLock, Filesystem, Write
 from veen.storage.index.index import Index, Meta
 
-# Which limits hold for an entry, by its hub_ts.
+# Returns the limits of an entry by its hub_ts.
 LimitsAt = Callable[[int], Limits]
 
 
 def limits_by_time(store: StoreRecord) -> LimitsAt:
-    """Return which limits hold when; almost always there is one set of them."""
+    """Return a function from hub_ts to limits; nearly always there is a single set of limits."""
     regimes = [(item.effective_from, item.limits) for item in reversed(store.registries)]
     if len(regimes) == 1:
         only = regimes[0][1]
@@ -45,14 +44,14 @@ def create_store(
     epoch_secs: tuple[int, ...] = (0,),
     compression: str = NO_COMPRESSION,
 ) -> StoreRecord:
-    """Make a data directory. store.cbor comes last: without it there is none, and this can be done again."""
+    """Create a data directory. store.cbor comes last, so an interrupted call can be repeated."""
     if fs.size(paths.STORE) is not None:
         raise NotAStoreError("there is a data directory already; choose another path")
     fs.make_dir("")
     for name in (*Domain, paths.STATE_DIR, paths.ANCHORS_DIR):
         fs.make_dir(name)
     fs.make_dir(paths.INDEX)
-    fs.remove_index(paths.INDEX)  # of an attempt that failed; and so that its names are new
+    fs.remove_index(paths.INDEX)  # left by a failed attempt; also makes its names new
     index = Index.create(fs)
     try:
         with index.change() as changes:
@@ -66,10 +65,10 @@ def create_store(
 
 
 def make_certain(fs: Filesystem, store: StoreRecord) -> None:
-    """Write store.cbor, and the derived files beside it if they are missing; all names are durable then.
+    """Write store.cbor, and the derived files beside it if they are missing; their names are durable then.
 
-    Whoever is going to acknowledge entries does this first. That the files can be seen does not mean that
-    they will stay: their writer may have ended before the last sync, or that sync may have failed.
+    A writer calls this before it acknowledges entries. That the files are visible does not mean that they are
+    durable: the process that wrote them may have ended before its last sync, or the sync may have failed.
     """
     missing = [path for path in (paths.RECEIPTS, paths.CHECKPOINTS) if fs.size(path) is None]
     fs.write_all([Write(path, 0, b"") for path in missing])
@@ -88,7 +87,7 @@ def open_store(fs: Filesystem) -> StoreRecord:
 
 
 def reading_limits(store: StoreRecord) -> Limits:
-    """Return limits that everything in the directory was within: of each, the highest it has had."""
+    """Return the maximum of each limit over all registries, which no entry of the directory exceeds."""
     regimes = [item.limits for item in store.registries]
     return Limits(
         **{field.name: max(getattr(item, field.name) for item in regimes) for field in fields(Limits)}
@@ -96,7 +95,7 @@ def reading_limits(store: StoreRecord) -> Limits:
 
 
 def domains_of(hub_id: HubId) -> Callable[[Label], Domain]:
-    """Return which directory a label's chunks are in: all but two labels are for messages."""
+    """Return a function from label to the directory of its chunks; all but two labels are for messages."""
     reserved = {label: domain for domain, label in reserved_labels(hub_id).items()}
     return lambda label: reserved.get(label, Domain.DATA)
 
@@ -110,7 +109,7 @@ def reserved_labels(hub_id: HubId) -> dict[Domain, Label]:
 
 
 def take_lock(fs: Filesystem, owner: str) -> FileLock:
-    """Become the one writer; ``owner`` tells others who it is."""
+    """Take the writer's lock; ``owner`` names the process in the errors of others."""
     try:
         return fs.lock(paths.LOCK, owner.encode())
     except BlockingIOError:
@@ -119,11 +118,11 @@ def take_lock(fs: Filesystem, owner: str) -> FileLock:
 
 
 def require_limits(store: StoreRecord, limits: Limits) -> None:
-    """Refuse limits other than those in force: they would move chunk boundaries without a trace."""
+    """Reject limits other than those in force: they would move chunk boundaries without a record of it."""
     current = store.registries[-1]
     if current.limits != limits:
-        wanted = Registry.of(limits)
-        changed = sorted({item.name for item in set(wanted.values) ^ set(current.values)})
+        requested = Registry.of(limits)
+        changed = sorted({item.name for item in set(requested.values) ^ set(current.values)})
         raise NotAStoreError(
             f"the data directory has other limits ({', '.join(changed)}); "
             "use those, or change the directory's with change_registry"
@@ -131,8 +130,8 @@ def require_limits(store: StoreRecord, limits: Limits) -> None:
 
 
 def change_registry(fs: Filesystem, limits: Limits, compression: str, *, owner: str) -> Registry:
-    """Put other limits into force for all entries from now on; the hub must have been stopped cleanly."""
-    held = take_lock(fs, owner)
+    """Change the limits of all later entries; the hub must have been stopped cleanly."""
+    lock = take_lock(fs, owner)
     try:
         store = open_store(fs)
         last_ts = _last_ts(fs)
@@ -144,7 +143,7 @@ def change_registry(fs: Filesystem, limits: Limits, compression: str, *, owner: 
         replace_file(fs, paths.STORE, replace(store, registries=(*earlier, changed)).encode())
         return changed
     finally:
-        held.release()
+        lock.release()
 
 
 def _last_ts(fs: Filesystem) -> int:
@@ -160,17 +159,17 @@ def _last_ts(fs: Filesystem) -> int:
 
 
 def read_public(fs: Filesystem) -> tuple[HubIdentity, HubSettings]:
-    """Read what is not secret: who the hub is, and what was decided at its first start."""
+    """Read what is not secret: the hub's identity, and the settings of its first start."""
     store = open_store(fs)
-    found = read_identity(fs)
+    signed_identity = read_identity(fs)
     settings = read_object(fs, hub_settings.SETTINGS, HubSettings)
-    if found is None or found[0].hub_id != store.hub_id or settings is None:
+    if signed_identity is None or signed_identity[0].hub_id != store.hub_id or settings is None:
         raise NotAStoreError("identity and settings of the hub are missing beside its log")
-    return found[0], settings
+    return signed_identity[0], settings
 
 
 def read_identity(fs: Filesystem) -> tuple[HubIdentity, Signature] | None:
-    """Read the identity, as it will be if a change is under way; the key that hub_id names has signed it."""
+    """Read and verify the identity and its signature; of an interrupted rotation, the pending ones."""
     pending = read_file(fs, hub_settings.PENDING)
     if pending is not None:
         identity, sig = (
@@ -200,7 +199,7 @@ def read_identity(fs: Filesystem) -> tuple[HubIdentity, Signature] | None:
 
 
 def read_object(fs: Filesystem, path: str, cls: type[W]) -> W | None:
-    """Read a file that is one object; None if it is not there."""
+    """Read a file that contains one object; None if it does not exist."""
     data = read_file(fs, path)
     return None if data is None else _decode(path, data, cls)
 

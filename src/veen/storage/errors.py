@@ -1,14 +1,14 @@
-"""Errors of the storage: what can go wrong with a data directory, each with what to do about it.
+"""Errors of the storage, with advice for the operator.
 
 VeenError
-├── StorageError                 everything about the files of a hub
-│   ├── DamagedStoreError        bytes on disk are not what was written: file, offset, advice
+├── StorageError                 errors of a hub's files
+│   ├── DamagedStoreError        stored bytes are not what was written: file, offset, advice
 │   │   └── StaleIndexError      ... of a file that can be rebuilt from the log
 │   ├── NotAStoreError           not a data directory, or not of a format that this release can use
 │   ├── StoreBusyError           another process writes to the directory
 │   ├── StoreFullError           no space left on the device; the writer can continue later
 │   ├── WriterStoppedError       the writer met a disk error and must be opened again
-│   └── AnchorError              a root could not be published for now
+│   └── AnchorError              a root could not be published; retry later
 ├── FindingError                 a check found damage: the finding
 └── PrunedEntryError             the entry was pruned (a ProtocolError and a PrunedError)
 """
@@ -18,11 +18,11 @@ from veen.core.objects.finding import Finding
 
 
 class StorageError(VeenError):
-    """Base of everything this package raises about files."""
+    """Base of the errors that concern files."""
 
 
 class DamagedStoreError(StorageError):
-    """Bytes on disk are not what was written, or not all that was written. Nothing is guessed."""
+    """Stored bytes are not what was written, or incomplete. They are never guessed or repaired silently."""
 
     def __init__(
         self, path: str, offset: int | None, what: str, advice: str = "run: veen fsck DATA_DIR"
@@ -36,7 +36,7 @@ class DamagedStoreError(StorageError):
 
 
 class StaleIndexError(DamagedStoreError):
-    """The index or another derived file does not fit the log; the log itself is not in doubt."""
+    """The index or another derived file does not match the log; the log itself is not affected."""
 
     def __init__(
         self, path: str, offset: int | None, what: str, advice: str = "run: veen repair DATA_DIR"
@@ -49,23 +49,23 @@ class StoreBusyError(StorageError):
 
 
 class WriterStoppedError(StorageError):
-    """The writer has met a disk error and takes no more entries until it is opened again."""
+    """The writer stopped after a disk error; it accepts no entries until it is opened again."""
 
 
 class StoreFullError(StorageError):
-    """No space left; nothing of the batch was kept, and the writer can go on when there is space again."""
+    """No space left. The batch was rolled back, and the writer can continue when there is space."""
 
 
 class AnchorError(StorageError):
-    """A root could not be published, for now; nothing else is affected."""
+    """A root could not be published; can be retried, and nothing else is affected."""
 
 
 class NotAStoreError(StorageError):
-    """The directory is not a data directory, or not one that this release can use."""
+    """Not a data directory, or not in a format that this release can use."""
 
 
 class FindingError(VeenError):
-    """A check found damage: on its way to the caller that knows what it means for the rest of the check."""
+    """A check found damage; raised to the caller that decides how the rest of the check continues."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -73,7 +73,7 @@ class FindingError(VeenError):
 
 
 class PrunedEntryError(ProtocolError, PrunedError):
-    """The entry was pruned: E.NOT_FOUND, as for one that was never written, with another ``field``."""
+    """The entry was pruned: E.NOT_FOUND, as for an entry that never existed, with another ``field``."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Detail.VALUE, message, code=Code.NOT_FOUND, field=PRUNED_FIELD)

@@ -1,12 +1,12 @@
-"""The one seam to the disk: everything this package does to files goes through ``Filesystem``.
+"""The only interface to the disk: all file operations of this package go through ``Filesystem``.
 
 Paths are relative to the data directory and use ``/``. The rules that the rest of the package relies on:
 
 * ``write_all`` and ``truncate`` return when contents and size are durable; *names* are durable only after
   ``sync_dir`` of their directory. A rename is atomic, but not durable before that either.
 * An error of a sync is final. The kernel may have dropped the pages, and a later sync may claim success:
-  a caller that gets one must stop and start again from what is on disk.
-* ``OSError`` with ``errno.ENOSPC`` from a *write* means that some prefix may have been written.
+  the caller must stop and restart from what is on disk.
+* ``OSError`` with ``errno.ENOSPC`` from a *write* means that a prefix may have been written.
 
 Files are created with mode 0600, directories with 0700.
 """
@@ -27,20 +27,20 @@ import lmdb
 FILE_MODE: Final = 0o600
 DIR_MODE: Final = 0o700
 
-# Files that are read at many places, and whose names are never given to other content.
+# Files that are read at many offsets, and whose paths never get other content.
 _KEPT_OPEN: Final = (".log", ".mmr")
-# Files kept open for reading. Any number of labels uses no more than this.
+# Maximum of descriptors cached for reading, independent of the number of labels.
 _OPEN_FILES: Final = 128
-# Syncs in flight at once: a file system that journals merges them (measured: 3 times faster with 4).
+# Concurrent syncs: a journaling file system merges them (measured: 3 times faster with 4).
 _PARALLEL_SYNCS: Final = 4
-# Address space for the index, not memory or disk: the file grows as it is used.
+# Address space of the index, not memory or disk: the file grows with its content.
 _INDEX_MAP_BYTES: Final = 1 << 38
-# What LMDB keeps: the pages, and the table of readers.
+# LMDB's files: the pages, and the reader table.
 _INDEX_FILES: Final = ("data.mdb", "lock.mdb")
 
 
 class Write(NamedTuple):
-    """Bytes to add to a file, and how long it must be before."""
+    """Bytes to append to a file, and the length that it must have before."""
 
     path: str
     offset: int
@@ -48,16 +48,16 @@ class Write(NamedTuple):
 
 
 class AppendFile(Protocol):
-    """A file held open for appending: the journal."""
+    """A file that is open for appending: the journal."""
 
     def write(self, data: bytes) -> None:
-        """Write all of it behind what is there; not durable yet."""
+        """Append all of ``data``; not durable yet."""
 
     def sync(self) -> None:
-        """Make everything written durable."""
+        """Make all writes durable."""
 
     def truncate(self, size: int) -> None:
-        """Forget what was written beyond ``size``; not durable yet."""
+        """Drop what was written beyond ``size``; not durable yet."""
 
     def close(self) -> None: ...
 
@@ -69,10 +69,10 @@ class FileLock(Protocol):
 
 
 class Filesystem(Protocol):
-    """A data directory as the storage engine sees it."""
+    """Operations on the files of a data directory."""
 
     def make_dir(self, path: str) -> None:
-        """Create a directory, durably, if it is not there; ``""`` is the data directory itself."""
+        """Create a directory durably, if it does not exist; ``""`` is the data directory itself."""
 
     def names(self, directory: str) -> list[str]:
         """Return the names of the files in a directory, sorted; none if it does not exist."""
@@ -84,16 +84,16 @@ class Filesystem(Protocol):
         """Return up to ``length`` bytes; FileNotFoundError if there is no such file."""
 
     def read_each(self, path: str, offsets: Sequence[int], length: int) -> list[bytes]:
-        """Return up to ``length`` bytes of a file at each of several places."""
+        """Return up to ``length`` bytes of a file at each of several offsets."""
 
     def write_all(self, writes: Sequence[Write]) -> None:
-        """Write to files that are exactly ``offset`` long (0: may be absent), each synced, in any order."""
+        """Append to files that are exactly ``offset`` long (0: may be absent); sync each, in any order."""
 
     def truncate(self, path: str, size: int) -> None:
-        """Shorten a file, durably."""
+        """Shorten a file durably."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file its name, replacing any other; durable after ``sync_dir``."""
+        """Rename a file, replacing any other; durable after ``sync_dir``."""
 
     def unlink(self, path: str) -> None:
         """Remove a file; durable after ``sync_dir``."""
@@ -105,16 +105,16 @@ class Filesystem(Protocol):
         """Open an existing file for appending."""
 
     def lock(self, path: str, owner: bytes) -> FileLock:
-        """Take the writer's lock and say in the file who holds it; BlockingIOError if another does."""
+        """Take an exclusive lock and write its owner to the file; BlockingIOError if it is taken."""
 
     def open_index(self, path: str, *, readonly: bool, create: bool = False) -> lmdb.Environment:
-        """Open the index, kept by LMDB in an existing directory; lmdb.Error if there is none."""
+        """Open the LMDB index in an existing directory; lmdb.Error if there is none."""
 
     def remove_index(self, path: str) -> None:
-        """Delete the index, durably; its directory stays."""
+        """Delete the index durably, but not its directory."""
 
     def commit(self, txn: lmdb.Transaction) -> None:
-        """Commit a transaction of the index, durably and as a whole."""
+        """Commit a transaction of the index, atomically and durably."""
 
 
 class _RealAppend:
@@ -145,7 +145,7 @@ class _RealLock:
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)  # and with it the lock; the file stays, so that no process locks a deleted one
+            os.close(fd)  # releases the lock; the file stays, since others may have opened it to lock it
 
 
 class RealFilesystem:
@@ -160,7 +160,7 @@ class RealFilesystem:
         self._impatient = 0
 
     def close(self) -> None:
-        """Close the files kept open for reading."""
+        """Close the descriptors cached for reading."""
         with self._mutex:
             self._renames += 1
             while self._reading:
@@ -181,9 +181,9 @@ class RealFilesystem:
 
     @contextmanager
     def impatient(self) -> Iterator[None]:
-        """Read in here, in this thread, only what is in memory: BlockingIOError says that it is not.
+        """In this block and thread, read only from memory; BlockingIOError if the data is not there.
 
-        Of long reads it is not even tried: whole files and directories. One thread at a time may do so.
+        Long reads (whole files, directories) always raise it. Only one thread at a time may use this.
         """
         self._impatient = get_ident()
         try:
@@ -199,8 +199,8 @@ class RealFilesystem:
         if not self._waits():
             raise BlockingIOError(errno.EAGAIN, "a directory is a long read", directory)
         try:
-            with os.scandir(self.root / directory) as found:
-                return sorted(item.name for item in found if item.is_file(follow_symlinks=False))
+            with os.scandir(self.root / directory) as items:
+                return sorted(item.name for item in items if item.is_file(follow_symlinks=False))
         except FileNotFoundError:
             return []
 
@@ -230,7 +230,7 @@ class RealFilesystem:
             self._put_back(path, fd, renamed)
 
     def _take(self, path: str) -> tuple[int, int]:
-        """Return an open file, taken out while in use, so that no other thread can close it."""
+        """Return a descriptor, removed from the cache while in use, so that no other thread closes it."""
         with self._mutex:
             fd = self._reading.pop(path, None)
             renamed = self._renames
@@ -241,7 +241,7 @@ class RealFilesystem:
     def _read_fully(self, fd: int, offset: int, length: int) -> bytes:
         pread = os.pread if self._waits() else _read_cached
         data = pread(fd, length, offset)
-        while 0 < len(data) < length:  # a signal, or more than the kernel gives at once
+        while 0 < len(data) < length:  # interrupted by a signal, or longer than one call returns
             more = pread(fd, length - len(data), offset + len(data))
             if not more:
                 break
@@ -251,7 +251,7 @@ class RealFilesystem:
     def _put_back(self, path: str, fd: int, renamed: int) -> None:
         surplus = [fd]
         with self._mutex:
-            # Names that are given to other files are not kept, nor any that may have been meanwhile.
+            # Do not cache paths that get other content, or any descriptor opened before a rename.
             if path.endswith(_KEPT_OPEN) and renamed == self._renames and path not in self._reading:
                 self._reading[path] = surplus.pop()
                 if len(self._reading) > _OPEN_FILES:
@@ -267,21 +267,21 @@ class RealFilesystem:
             os.close(fd)
 
     def write_all(self, writes: Sequence[Write]) -> None:
-        """Write and sync each file; several at a time."""
+        """Write and sync each file, several concurrently."""
         if len(writes) < 2 * _PARALLEL_SYNCS:
             for write in writes:
                 self._write(write)
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_PARALLEL_SYNCS, thread_name_prefix="veen-sync")
-        # All of them end before this does, and of several errors the one that cannot be survived counts.
+        # Wait for all of them; of several errors, raise a final one rather than a full disk.
         attempts = [self._pool.submit(self._write, write) for write in writes]
         errors = [error for attempt in attempts if (error := attempt.exception())]
         if errors:
             raise min(errors, key=lambda error: getattr(error, "errno", None) == errno.ENOSPC)
 
     def _write(self, write: Write) -> None:
-        # open, fstat, write, fdatasync, close: the error of a sync is reported on the descriptor that wrote.
+        # One descriptor for write and fdatasync: errors of a sync are reported on the one that wrote.
         fd = os.open(self.root / write.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             actual = os.fstat(fd).st_size
@@ -318,7 +318,7 @@ class RealFilesystem:
         return _RealAppend(os.open(self.root / path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
 
     def lock(self, path: str, owner: bytes) -> FileLock:
-        """Take an flock: the kernel lets go of it when the process ends, however it ends."""
+        """Take an flock: the kernel releases it when the process ends, for whatever reason."""
         fd = os.open(self.root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -330,7 +330,7 @@ class RealFilesystem:
         return _RealLock(fd)
 
     def open_index(self, path: str, *, readonly: bool, create: bool = False) -> lmdb.Environment:
-        """Open LMDB; a reader without write permission does without its reader table."""
+        """Open LMDB; without write permission, a reader does not use its reader table."""
         where = self.root / path
         if not create and not (where / _INDEX_FILES[0]).exists():
             raise lmdb.Error("there is none")
@@ -354,7 +354,7 @@ class RealFilesystem:
         self.sync_dir(path)
 
     def commit(self, txn: lmdb.Transaction) -> None:
-        """Commit: LMDB writes the pages, syncs, then the page that makes them count."""
+        """Commit: LMDB writes the pages, syncs, then writes the meta page."""
         txn.commit()
 
 
@@ -363,7 +363,7 @@ def _read_cached(fd: int, length: int, offset: int) -> bytes:
     try:
         size = os.preadv(fd, (buffer,), offset, os.RWF_NOWAIT)
     except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:  # then the file system cannot tell
+        if error.errno != errno.EOPNOTSUPP:  # not supported by the file system
             raise
         raise BlockingIOError(
             errno.EAGAIN, "the file system does not report whether pages are in memory"
@@ -389,11 +389,11 @@ def _sync_directory(path: Path) -> None:
 
 def _sync(fd: int) -> None:
     try:
-        os.fdatasync(fd)  # with the size: what is needed to read the data back is synced too
+        os.fdatasync(fd)  # includes the size: metadata that is needed to read the data back is synced too
     except OSError as error:
         raise _sync_failed(error) from error
 
 
 def _sync_failed(error: OSError) -> OSError:
-    # Never ENOSPC: what a full disk does to a sync cannot be undone, unlike what it does to a write.
+    # Never ENOSPC: unlike a failed write, a failed sync cannot be rolled back.
     return OSError(errno.EIO, f"sync failed: {error.strerror}")

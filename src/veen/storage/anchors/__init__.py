@@ -1,7 +1,7 @@
-"""Where roots are published, and how it is found out later that they were (ANCHOR0).
+"""Backends that publish roots, and verification of published roots (ANCHOR0).
 
-``FileLedger`` chains them in a file that may stand anywhere; ``rfc3161.Rfc3161`` has a time stamp authority
-sign them, and is imported by those who need it: its libraries take a while to load. Both have
+``FileLedger`` chains them in a file at any path; ``rfc3161.Rfc3161`` has a time stamp authority sign them. It
+is not imported here, because its libraries are slow to load. Both have
 ``publish(root, epoch, ts, nonce)``, which returns the anchor_ref, and ``verify(root, anchor_ref)``.
 """
 

@@ -1,4 +1,4 @@
-"""What all backends have in common."""
+"""The protocol of all backends."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,26 +8,26 @@ from veen.core.types import NodeHash
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an anchor binds a root, and why it does or does not. True or false like a bool."""
+    """Whether an anchor binds a root, with the reason. Has the truth value of ``ok``."""
 
     ok: bool
     reason: str
 
     def __bool__(self) -> bool:
-        """Tell whether it does."""
+        """Return ``ok``."""
         return self.ok
 
 
 class Backend(Protocol):
-    """A place where roots are published."""
+    """Publishes roots."""
 
     name: str
 
     def publish(self, root: NodeHash, epoch: int, ts: int, nonce: bytes) -> bytes:
-        """Publish a root; return the anchor_ref when that cannot be lost any more. AnchorError if not."""
+        """Publish a root durably and return the anchor_ref; AnchorError if that fails."""
 
     def verify(self, root: NodeHash, anchor_ref: bytes) -> Verdict:
-        """Tell whether an anchor_ref binds this root."""
+        """Return whether an anchor_ref binds this root."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release locks and files."""

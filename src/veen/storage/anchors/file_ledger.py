@@ -1,8 +1,8 @@
-"""The file ledger: a CBOR sequence of entries, each with the hash of the one before, that only grows.
+"""The file ledger: an append-only CBOR sequence of entries, each with the hash of the one before.
 
-Beside it stands a head, which says how much of it was acknowledged. Everything up to there must be as it was
-written, or the ledger is refused. What is behind it is left of a write that was cut short; it was not
-acknowledged, and is cut off.
+A head file beside it records how much of it was acknowledged. Everything up to there must be as it was
+written, or the ledger is rejected as damaged. Bytes after it are from an interrupted write that was never
+acknowledged, and are truncated.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _BLOCK_BYTES: Final = 1 << 20
 class FileLedger:
     """A ledger in a directory; the first ``publish`` locks it until ``close``. One thread at a time.
 
-    Reading needs no lock, and sees all that was acknowledged before.
+    Reading needs no lock, and sees all entries acknowledged before.
     """
 
     name = FILE
@@ -34,43 +34,43 @@ class FileLedger:
     def __init__(self, fs: Filesystem, path: str, owner: str = "another process") -> None:
         self._fs = fs
         self._path = path
-        # It sorts before the ledger, so that a copy of the directory never has a head ahead of its ledger.
+        # Sorts before the ledger, so that a copy of the directory never has a head ahead of its ledger.
         self._head_path = str(PurePosixPath(path).with_suffix(".ack"))
         self._lock_path = path + ".lock"
         self._owner = owner
         self._held: FileLock | None = None
-        # How far the ledger goes; None until it was read, and after an error of the disk.
+        # The acknowledged end of the ledger; None until it was read, and after a disk error.
         self._head: LedgerHead | None = None
 
     def close(self) -> None:
-        """Let go of the ledger."""
-        held, self._held, self._head = self._held, None, None
-        if held is not None:
-            held.release()
+        """Release the lock."""
+        lock, self._held, self._head = self._held, None, None
+        if lock is not None:
+            lock.release()
 
     # --- publishing -----------------------------------------------------------------------------------------
 
     def publish(self, root: NodeHash, epoch: int, ts: int, nonce: bytes) -> bytes:
-        """Append an entry; it is on disk when this returns."""
+        """Append an entry; it is durable when this returns."""
         try:
             head = self._open()
             entry = LedgerEntry(
                 index=head.count, prev_hash=head.last_hash, mmr_root=root, epoch=epoch, ts=ts, nonce=nonce
             )
-            self._head = None  # unclear until both files are written
+            self._head = None  # unknown until both files are written
             self._head = self._append(head, entry)
         except OSError as error:
             raise AnchorError(f"the ledger {self._path} cannot be written: {error}") from error
-        made = AnchorRef(
+        ref = AnchorRef(
             backend=FILE, epoch=epoch, ts=ts, nonce=nonce, index=entry.index, entry_hash=entry.entry_hash
         )
-        return made.encode()
+        return ref.encode()
 
     def _append(self, head: LedgerHead, entry: LedgerEntry) -> LedgerHead:
         data = entry.encode()
         self._fs.write_all([Write(self._path, head.size, data)])
         grown = LedgerHead(count=head.count + 1, size=head.size + len(data), last_hash=entry.entry_hash)
-        # Its directory is synced with it: the ledger's own name is durable then, too.
+        # Also syncs the directory, so the name of the ledger is durable too.
         replace_file(self._fs, self._head_path, grown.encode())
         return grown
 
@@ -86,7 +86,7 @@ class FileLedger:
         return self._recover() if self._head is None else self._head
 
     def _recover(self) -> LedgerHead:
-        """Check all that was acknowledged, and settle what was not."""
+        """Check all acknowledged entries, and truncate what was not acknowledged."""
         head = self._read_head()
         if head is None:
             if self._fs.size(self._path):
@@ -102,7 +102,7 @@ class FileLedger:
             pass
         size = self._fs.size(self._path)
         if size is None:
-            # Its name first: a head that names entries of a file without one would be all that is left.
+            # Make its name durable first, or a power failure could leave a head without a ledger.
             self._fs.write_all([Write(self._path, 0, b"")])
             self._fs.sync_dir(self._path.rpartition("/")[0])
         elif size > head.size + MAX_ENTRY_BYTES:
@@ -116,7 +116,7 @@ class FileLedger:
     # --- reading --------------------------------------------------------------------------------------------
 
     def verify(self, root: NodeHash, anchor_ref: bytes) -> Verdict:
-        """Walk the ledger from its start, and tell whether the entry is there and is for this root."""
+        """Read the ledger from its start, and return whether the entry exists and is for this root."""
         try:
             ref = AnchorRef.decode(anchor_ref)
         except ProtocolError as error:
@@ -150,7 +150,7 @@ class FileLedger:
             raise DamagedStoreError(self._head_path, 0, str(error), "restore it from a copy") from error
 
     def _entries(self, head: LedgerHead | None) -> Iterator[LedgerEntry]:
-        """Return all that was acknowledged; of a ledger without a head, all there is."""
+        """Return all acknowledged entries; of a ledger without a head, all entries."""
         count, last, at = 0, ZERO_32, 0
         data, pos = b"", 0
         while head is None or count < head.count:
@@ -172,7 +172,7 @@ class FileLedger:
             raise self._damaged(at, "the ledger is missing") from None
 
     def _next(self, data: bytes, at: int, count: int, last: bytes) -> LedgerEntry:
-        """Read one entry; refuse what must not come here."""
+        """Decode one entry; reject it if it does not continue the ledger."""
         try:
             entry = LedgerEntry.decode(data[: cbor.item_end(data, 0)])
         except ProtocolError as error:

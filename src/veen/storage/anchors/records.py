@@ -1,4 +1,4 @@
-"""The anchors of checkpoints, as files: one for each, named by label and size (ANC0-003)."""
+"""The anchors of checkpoints: one file for each, named by label and size (ANC0-003)."""
 
 from veen.core.data_dir import paths
 from veen.core.errors import ProtocolError
@@ -11,7 +11,7 @@ from veen.storage.fs import Filesystem
 
 
 def store_record(fs: Filesystem, record: AnchorRecord) -> None:
-    """Keep an anchor, durably."""
+    """Store an anchor durably."""
     replace_file(fs, paths.anchor(record.label, record.upto_seq), record.encode())
 
 
@@ -25,18 +25,18 @@ def read_record(fs: Filesystem, label: Label, upto_seq: int) -> AnchorRecord | N
 
 
 def anchored(fs: Filesystem) -> dict[Label, int]:
-    """Return how far labels are anchored, by the names of the files."""
-    found: dict[Label, int] = {}
+    """Return the last anchored entry of each label, from the names of the files."""
+    sizes: dict[Label, int] = {}
     for name in fs.names(paths.ANCHORS_DIR):
         parsed = paths.parse_anchor(name)
         if parsed is not None:
             label, upto_seq = parsed
-            found[label] = max(upto_seq, found.get(label, 0))
-    return found
+            sizes[label] = max(upto_seq, sizes.get(label, 0))
+    return sizes
 
 
 def find_record(fs: Filesystem, directory: str, checkpoint: Checkpoint) -> AnchorRecord | None:
-    """Return an anchor of the checkpoint's root: the one of its name, else any (CLI-086)."""
+    """Return an anchor of the checkpoint's root: the one with its name, else any other (CLI-086)."""
     prefix = directory + "/" if directory else ""
     own = paths.anchor_name(checkpoint.label_curr, checkpoint.upto_seq)
     others = (name for name in fs.names(directory) if paths.parse_anchor(name) and name != own)

@@ -1,4 +1,4 @@
-"""Time stamps (RFC 3161): an authority signs the digest together with the time; they are checked offline."""
+"""Time stamps (RFC 3161): an authority signs the digest and the time; verified offline."""
 
 import http.client
 import ssl
@@ -32,7 +32,7 @@ _SHA256: Final = x509.ObjectIdentifier("2.16.840.1.101.3.4.2.1")
 
 
 def load_roots(pem: bytes) -> list[x509.Certificate]:
-    """Read the certificates that time stamps must lead to."""
+    """Read the trusted root certificates of time stamps."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
@@ -40,7 +40,7 @@ def load_roots(pem: bytes) -> list[x509.Certificate]:
 
 
 class Rfc3161:
-    """A time stamp authority at a URL; without ``roots`` nothing that it says can be verified."""
+    """A time stamp authority at a URL; without ``roots``, its time stamps cannot be verified."""
 
     name = RFC3161
 
@@ -52,12 +52,12 @@ class Rfc3161:
         self._timeout_sec = timeout_sec
 
     def close(self) -> None:
-        """Do nothing: nothing is held between two time stamps."""
+        """No effect: there is no connection between requests."""
 
     # --- publishing -----------------------------------------------------------------------------------------
 
     def publish(self, root: NodeHash, epoch: int, ts: int, nonce: bytes) -> bytes:
-        """Have the digest stamped. An answer that could not be verified later is refused now."""
+        """Request a time stamp of the digest. One that could not be verified later is rejected now."""
         digest = anchor_digest(root, epoch, ts, nonce)
         request = TimestampRequestBuilder().data(digest).hash_algorithm(HashAlgorithm.SHA256).build()
         try:
@@ -89,7 +89,7 @@ class Rfc3161:
             data = b""
             while len(data) <= MAX_TOKEN_BYTES and (more := response.read1(MAX_TOKEN_BYTES)):
                 data += more
-                if monotonic() > end:  # each read may take as long: together they may not
+                if monotonic() > end:  # the socket's timeout is per read; this one is for all
                     raise AnchorError(f"{self._url} did not answer in {self._timeout_sec:g} s")
         finally:
             connection.close()
@@ -101,8 +101,8 @@ class Rfc3161:
         try:
             response = decode_timestamp_response(token)
             if response.status != _GRANTED:
-                said = "; ".join(response.status_string) or f"status {response.status}"
-                raise AnchorError(f"{self._url} rejected the request: {said[:200]}")
+                status_text = "; ".join(response.status_string) or f"status {response.status}"
+                raise AnchorError(f"{self._url} rejected the request: {status_text[:200]}")
             is_ours = response.tst_info.nonce == request.nonce and _stamps(response, digest)
         except ValueError as error:
             raise AnchorError(f"{self._url} returned something other than a time stamp: {error}") from None
@@ -116,7 +116,7 @@ class Rfc3161:
     # --- verifying ------------------------------------------------------------------------------------------
 
     def verify(self, root: NodeHash, anchor_ref: bytes) -> Verdict:
-        """Report whether the time stamp is of this root, and leads to one of the certificates; offline."""
+        """Return whether the time stamp is for this root and chains to one of the certificates; offline."""
         try:
             ref = AnchorRef.decode(anchor_ref)
         except ProtocolError as error:
@@ -137,7 +137,7 @@ class Rfc3161:
         return self._verify_response(response, digest)
 
     def _verify_response(self, response: TimeStampResponse, digest: bytes) -> Verdict:
-        # Not with add_root_certificate: it refuses one that is given twice.
+        # Not with add_root_certificate, which raises on duplicates.
         verifier = VerifierBuilder(roots=list(self._roots)).build()
         try:
             verifier.verify_message(response, digest)

@@ -1,6 +1,6 @@
-"""What the index stores of a label.
+"""The index row of a label.
 
-An append depends on this row, so it carries a checksum over its key and itself: LMDB has none of its own.
+Appends depend on this row, so it has a checksum over its key and value: LMDB has no checksums.
 """
 
 import struct
@@ -29,7 +29,7 @@ def protect(key: bytes, value: bytes) -> bytes:
 
 
 def checked(key: bytes, stored: bytes) -> bytes:
-    """Return a value without its checksum, or refuse it."""
+    """Return a value without its checksum; raise if the checksum is wrong."""
     value = stored[: -_CRC.size]
     if protect(key, value) != stored:
         raise StaleIndexError(paths.INDEX, None, f"row {key.hex()} is damaged")
@@ -37,7 +37,7 @@ def checked(key: bytes, stored: bytes) -> bytes:
 
 
 class Head(NamedTuple):
-    """The append cursor of a label: what the next entry needs."""
+    """The append cursor of a label: everything that the next entry depends on."""
 
     seq: int
     hub_ts: int
@@ -56,24 +56,24 @@ class Head(NamedTuple):
 
 
 class LabelRef(NamedTuple):
-    """What finding an entry takes: a part of the label's row that is quick to read."""
+    """What is needed to find an entry: the beginning of the label's row, which is cheap to decode."""
 
     number: int
     domain: Domain
     label: Label
-    # The last entry that is in chunk files.
+    # The last entry in chunk files.
     seq: int
     pruned_upto: int
 
     @classmethod
     def decode(cls, label: Label, stored: bytes) -> "LabelRef":
-        """Read the beginning of the row."""
+        """Decode the beginning of the row."""
         number, domain, _, seq, *_, pruned_upto = _STATE.unpack_from(checked(label, stored))
         return cls(number, _DOMAINS[domain], label, seq, pruned_upto)
 
 
 def decode_binding(label: Label, stored: bytes) -> StreamEpoch | None:
-    """Read only the stream and epoch from the row of a label."""
+    """Decode only the stream and epoch from the row of a label."""
     value = checked(label, stored)
     flags = _STATE.unpack_from(value)[2]
     if not flags & _BOUND:
@@ -84,22 +84,22 @@ def decode_binding(label: Label, stored: bytes) -> StreamEpoch | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelState:
-    """A label as its files are: the head of what is in chunks, and the chunk that still grows."""
+    """The state of a label's files: the head of its chunks, and the open chunk."""
 
     number: int
     domain: Domain
     label: Label
     head: Head
-    # First entry of the open chunk: one beyond the head if there is none yet.
+    # First entry of the open chunk; head + 1 if it is empty.
     chunk_start: int = 1
     chunk_bytes: int = 0
     chunk_first_ts: int = 0
     # Peaks over the entry hashes of the open chunk, for its summary.
     chunk_hashes: Peaks
     last_checkpoint: int = 0
-    # The last entry that was pruned (C-85).
+    # The last pruned entry (C-85).
     pruned_upto: int = 0
-    # Part of a fork's copied prefix: no hub may add to it (C-95).
+    # Part of a fork's copied prefix: no hub may append to it (C-95).
     frozen: bool = False
     binding: StreamEpoch | None = None
 
@@ -117,17 +117,17 @@ class LabelState:
 
     @property
     def ref(self) -> LabelRef:
-        """The part that finding an entry takes."""
+        """The part that is needed to find an entry."""
         return LabelRef(self.number, self.domain, self.label, self.head.seq, self.pruned_upto)
 
     @property
     def chunk_entries(self) -> int:
-        """How many entries the open chunk has."""
+        """Number of entries in the open chunk."""
         return self.head.seq + 1 - self.chunk_start
 
     @property
     def node_bytes(self) -> int:
-        """How long the node store is."""
+        """Length of the node store."""
         return node_count(self.head.seq) * _HASH
 
     def encode(self) -> bytes:
@@ -174,5 +174,5 @@ class LabelState:
         )
 
     def bound_to(self, binding: StreamEpoch) -> "LabelState":
-        """Return this state with its stream and epoch known."""
+        """Return this state with a stream and epoch."""
         return replace(self, binding=binding)

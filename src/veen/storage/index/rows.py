@@ -1,7 +1,7 @@
-"""Rows of the index: where entries, chunks and checkpoints are, and how far clients and tokens have come.
+"""Rows of the index: locations of entries, chunks and checkpoints, and states of clients and tokens.
 
-Each carries a checksum over its key and itself (see ``label_state``). The key of a position is a label's
-number and the position in it.
+Each has a checksum over its key and value (see ``label_state``). The key of a position is a label's number
+and the position in it.
 """
 
 import struct
@@ -33,13 +33,13 @@ def place(number: int, seq: int) -> bytes:
 
 
 def placed(key: bytes | memoryview) -> tuple[int, int]:
-    """Return the number of the label and the place in it."""
+    """Return the number of the label and the position in it."""
     number, at = _PLACE.unpack(key)
     return number, at
 
 
 class Span(NamedTuple):
-    """Where an entry is: in which chunk, and where in it."""
+    """The location of an entry: its chunk, and offset and length in it."""
 
     chunk_start: int
     offset: int
@@ -47,7 +47,7 @@ class Span(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Entries that stand one after the other in one chunk."""
+    """Consecutive entries of one chunk."""
 
     first_seq: int
     chunk_start: int
@@ -67,7 +67,7 @@ class Block(NamedTuple):
         return cls(first_seq, chunk_start, offset, struct.unpack_from(f">{count}I", value, _BLOCK.size))
 
     def find(self, seq: int) -> Span | None:
-        """Return where one of the entries is."""
+        """Return the location of one of the entries."""
         nth = seq - self.first_seq
         if not 0 <= nth < len(self.lengths):
             return None
@@ -75,7 +75,7 @@ class Block(NamedTuple):
 
 
 class ChunkRow(NamedTuple):
-    """A chunk as the manifest lists it; ``end_seq`` 0 while it grows."""
+    """A chunk as the manifest lists it; ``end_seq`` is 0 while it is open."""
 
     start_seq: int
     end_seq: int
@@ -91,11 +91,11 @@ class ChunkRow(NamedTuple):
 
     @property
     def pruned(self) -> bool:
-        """Whether the file is gone, and a tombstone in its place."""
+        """Whether the file was replaced by a tombstone."""
         return bool(self.flags & PRUNED)
 
     def encode(self, key: bytes) -> bytes:
-        """Return the row's value; the key has where the chunk begins."""
+        """Return the row's value; the key has the start of the chunk."""
         return protect(key, _CHUNK.pack(*self[1:]))
 
     @classmethod
@@ -104,7 +104,7 @@ class ChunkRow(NamedTuple):
 
 
 class CheckpointRow(NamedTuple):
-    """A checkpoint that is stored."""
+    """A stored checkpoint."""
 
     upto_seq: int
     mmr_root: NodeHash
@@ -121,13 +121,13 @@ class CheckpointRow(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What a label has, and where: chunks in order, and how much is in the journal only."""
+    """The chunks of a label in order, and the number of entries that are in the journal only."""
 
     label: Label
     head: Head
     chunks: tuple[ChunkRow, ...]
     journal_entries: int
-    # The first entry that can still be read.
+    # The first entry that is not pruned.
     first_seq: int
 
 
@@ -137,19 +137,19 @@ def encode_cursor(key: bytes, cursor: ClientCursor) -> bytes:
 
 
 def decode_cursor(key: bytes, stored: bytes) -> ClientCursor:
-    """Read the row of a client in a label."""
+    """Decode the row of a client in a label."""
     return ClientCursor(*_CLIENT.unpack(checked(key, stored)))
 
 
 def encode_auth(key: bytes, record: AuthRecord) -> bytes:
     """Return the row of a token."""
-    left = record.bucket
-    bucket = b"" if left is None else _BUCKET.pack(left.tokens, left.last_ts)
+    remaining = record.bucket
+    bucket = b"" if remaining is None else _BUCKET.pack(remaining.tokens, remaining.last_ts)
     return protect(key, _AUTH.pack(record.issued_at, record.authorize_seq) + bucket)
 
 
 def decode_auth(key: bytes, stored: bytes) -> AuthRecord:
-    """Read the row of a token."""
+    """Decode the row of a token."""
     value = checked(key, stored)
     issued_at, authorize_seq = _AUTH.unpack_from(value)
     bucket = Bucket(*_BUCKET.unpack_from(value, _AUTH.size)) if len(value) > _AUTH.size else None

@@ -1,1 +1,1 @@
-"""The journal: what was acknowledged and is not yet in chunks, and its replay."""
+"""The journal: entries that are acknowledged and not flushed into chunks yet, and its replay."""

@@ -1,12 +1,11 @@
 """The journal: where entries become durable (docs/reference/data-directory.md, ADR 0007).
 
-A segment is a header and records. A batch is committed when the sync behind it has returned, and not
-before. The ``committed`` record that follows is written without a sync of its own: it tells, later, a
-batch that was damaged from one that was never acknowledged.
+A segment is a header and records. A batch is committed when the sync after it has returned, and not before.
+The ``committed`` record that follows is not synced: later, it distinguishes a damaged batch from one that was
+never acknowledged.
 
-What is relied on: a write that was synced stays; bytes of a write that was not may be missing, in any
-order, or be garbage. Clients choose what is inside entries, so a record is recognised by a random mark
-that they cannot know.
+Assumptions: a synced write is durable; of a write that was not synced, any bytes may be missing or garbage.
+Clients control the content of entries, so a record is recognised by a random mark that they cannot know.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ _BINDING: Final = struct.Struct(">32sQ32s")
 
 
 class Kind(IntEnum):
-    """What a record is."""
+    """The types of records."""
 
     BATCH = 1
     COMMITTED = 2
@@ -46,7 +45,7 @@ class Kind(IntEnum):
 
 
 class Binding(NamedTuple):
-    """Which stream and epoch a label belongs to, once the hub has found out (C-31)."""
+    """The stream and epoch of a label, recorded when the hub learns them (C-31)."""
 
     stream_id: StreamId
     epoch: int
@@ -62,7 +61,7 @@ def _crc(nonce: bytes, head: bytes, payload: bytes) -> bytes:
 
 
 class Segment:
-    """A segment that is being written. Errors other than a full disk are final."""
+    """A segment that is being written. After errors other than a full disk it is unusable."""
 
     def __init__(self, number: int, nonce: bytes, file: AppendFile) -> None:
         self.number = number
@@ -98,24 +97,24 @@ class Segment:
         self._commit(Kind.CHECKPOINT, checkpoint.encode())
 
     def end(self) -> None:
-        """Close the segment for good; the next one exists already."""
+        """End the segment with a record; the next one exists already."""
         self._write(self._record(Kind.END, b"", 0))
         self._file.sync()
         self._file.close()
 
     def close(self) -> None:
-        """Close the file; nothing is written."""
+        """Close the file without an end record."""
         self._file.close()
 
     def discard(self, fs: Filesystem) -> None:
-        """Remove a segment that nothing was written to."""
+        """Delete a segment that nothing was written to."""
         self._file.close()
         fs.unlink(paths.journal(self.number))
 
     def _commit(self, kind: Kind, payload: bytes, bindings: int = 0) -> None:
         self._write(self._record(kind, payload, bindings))
         self._file.sync()
-        # The batch is durable; this only helps to judge damage later.
+        # The batch is durable; this record only helps to classify damage later.
         with contextlib.suppress(StoreFullError):
             self._write(self._record(Kind.COMMITTED, b"", 0))
 
@@ -129,13 +128,13 @@ class Segment:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            self._file.truncate(self.position)  # nothing of it was synced or acknowledged
+            self._file.truncate(self.position)  # none of it was synced or acknowledged
             raise _full() from error
         self.position += len(record)
 
 
 class JournalRecord(NamedTuple):
-    """A valid record as it was read."""
+    """A valid record."""
 
     kind: Kind
     position: int
@@ -144,7 +143,7 @@ class JournalRecord(NamedTuple):
     end: int
 
     def entries_at(self) -> int:
-        """Return where in the payload the entries begin."""
+        """Return the offset of the entries in the payload."""
         return self.bindings * _BINDING.size
 
     def read_bindings(self) -> Iterator[Binding]:
@@ -155,30 +154,30 @@ class JournalRecord(NamedTuple):
 
 @dataclass(slots=True)
 class ReadSegment:
-    """A segment as it was found."""
+    """The content of a segment."""
 
     number: int
     path: str
     records: list[JournalRecord] = field(default_factory=list)
     ended: bool = False
-    # Bytes that count; what stands behind them was never acknowledged.
+    # Length of the valid prefix; bytes after it were never acknowledged.
     valid_bytes: int = 0
-    # Bytes at the end that were never acknowledged.
+    # Bytes after the valid prefix.
     torn_bytes: int = 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing in it that was acknowledged."""
+        """Whether it has no acknowledged records."""
         return not self.records
 
 
 def parse(data: bytes, number: int) -> ReadSegment:
-    """Read a segment; refuse damage, drop a torn end."""
+    """Parse a segment; raise on damage, drop a torn end."""
     path = paths.journal(number)
     read = ReadSegment(number, path)
     head = data[: _HEADER_BYTES - 4]
     if len(data) <= _HEADER_BYTES and not _is_header(data, head, number):
-        read.torn_bytes = len(data)  # it was being created, so nothing was ever in it
+        read.torn_bytes = len(data)  # its creation was interrupted, so it never had records
         return read
     if not _is_header(data, head, number):
         raise DamagedStoreError(path, 0, "header of the journal segment is damaged")
@@ -224,32 +223,32 @@ def _record_at(data: bytes, position: int, nonce: bytes) -> JournalRecord | None
 
 
 def _behind_torn_mark(data: bytes, position: int, nonce: bytes) -> JournalRecord | None:
-    """Return the record behind a bad one that was only a ``committed`` record.
+    """Return the record after an invalid one of the length of a ``committed`` record.
 
-    Nothing else is that short. It is not synced, so a power failure can tear it and leave what was written
-    behind it; and without it nothing is missing.
+    No other record that short is followed by another. It is not synced, so a power failure can tear it and
+    leave later writes intact; and nothing depends on it.
     """
     return _record_at(data, position + _RECORD_BYTES, nonce)
 
 
 def _refuse_if_damaged(data: bytes, position: int, nonce: bytes, path: str) -> None:
-    """Refuse if anything valid stands behind a bad record: then the bad one was durable once."""
+    """Raise if a valid record follows an invalid one: then the invalid one was durable once."""
     mark = nonce[:_MARK_BYTES]
-    found = data.find(mark, position + 1)
-    while found >= 0:
-        if _record_at(data, found, nonce) is not None:
+    offset = data.find(mark, position + 1)
+    while offset >= 0:
+        if _record_at(data, offset, nonce) is not None:
             raise DamagedStoreError(path, position, "an acknowledged record of the journal is damaged")
-        found = data.find(mark, found + 1)
+        offset = data.find(mark, offset + 1)
 
 
 def segments(fs: Filesystem) -> list[int]:
-    """Return the numbers of the segments that are there."""
+    """Return the numbers of the existing segments."""
     numbers = (paths.parse_journal(name) for name in fs.names(paths.STATE_DIR))
     return [number for number in numbers if number is not None]
 
 
 def read_all(fs: Filesystem, numbers: Iterable[int]) -> Iterator[ReadSegment]:
-    """Read segments in order and check that together they are whole."""
+    """Read segments in order and check that they are complete."""
     previous: ReadSegment | None = None
     for number in numbers:
         path = paths.journal(number)
@@ -268,10 +267,10 @@ def read_all(fs: Filesystem, numbers: Iterable[int]) -> Iterator[ReadSegment]:
 
 
 def settle(fs: Filesystem, read: ReadSegment) -> None:
-    """Write a segment that was not ended again, so that what was read from it is durable for certain.
+    """Rewrite a segment that has no end record, so that what was read from it is certainly durable.
 
-    Its last batch may be in memory only: written by a process that ended before the sync, or whose sync
-    failed. Moving it into chunks first would leave those ahead of the journal after a power failure.
+    Its last batch may be in memory only, if the process ended before the sync or the sync failed. If it were
+    flushed into chunks first, these could be ahead of the journal after a power failure.
     """
     if not read.ended and read.records:
         replace_file(fs, read.path, fs.read(read.path, 0, read.valid_bytes))

@@ -1,7 +1,7 @@
-"""What is left of the rates of tokens, worked out from the log alone (C-52).
+"""Rate buckets of tokens, computed from the log alone (C-52).
 
-A hub works it out as it admits messages. Here it is done again, for those who read the log back: a start
-after a crash, a reader without a writer, a repair.
+A hub updates them as it admits messages. Here they are recomputed when the log is replayed: at a start after
+a crash, by a reader without a writer, and by a repair.
 """
 
 from array import array
@@ -14,12 +14,12 @@ from veen.core.objects.capability import Bucket, CapToken, effective_rate
 from veen.core.types import AuthRef
 from veen.storage.directory import limits_by_time
 
-# So many numbers may stand there before they are first added up.
+# Length of an array of uses at which it is first merged.
 _FIRST_MERGE: Final = 4096
 
 
 class Buckets:
-    """Continues buckets from entries in the order of the log."""
+    """Updates buckets from entries in the order of the log."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class Buckets:
         self._buckets: dict[AuthRef, Bucket | None] = {}
 
     def learn(self, auth_ref: AuthRef, token: CapToken) -> None:
-        """Remember a token that was authorized."""
+        """Add an authorized token."""
         self._tokens[auth_ref] = token
 
     def after(self, auth_ref: AuthRef, hub_ts: int, count: int = 1) -> Bucket | None:
-        """Return the bucket after accepted messages; None for a token that the log does not have."""
+        """Return the bucket after accepted messages; None for a token that is not in the log."""
         if auth_ref not in self._tokens:
             self._tokens[auth_ref] = self._read_token(auth_ref)
         token = self._tokens[auth_ref]
@@ -48,15 +48,15 @@ class Buckets:
             self._buckets[auth_ref] = self._read_bucket(auth_ref)
         rate = effective_rate(token, self._limits_at(hub_ts))
         bucket = self._buckets[auth_ref] or Bucket.full(rate, hub_ts)
-        made = self._buckets[auth_ref] = bucket.spend(rate, hub_ts, count)
-        return made
+        spent = self._buckets[auth_ref] = bucket.spend(rate, hub_ts, count)
+        return spent
 
 
 class Uses:
-    """Counts how often tokens were used, second by second: what a repair sees label by label.
+    """Counts the uses of tokens per second, for a repair, which reads label by label.
 
-    Labels follow each other, so nothing is complete before the last of them. A second in which a token was
-    used costs 16 bytes, in however many labels that was, and twice that before it is added up.
+    The counts are complete only after the last label. Each second in which a token was used takes 16 bytes,
+    however many labels used it, and up to twice that before a merge.
     """
 
     def __init__(self) -> None:
@@ -66,12 +66,12 @@ class Uses:
         self._merge_at: dict[AuthRef, int] = {}
 
     def authorized(self, auth_ref: AuthRef, token: CapToken, hub_ts: int) -> None:
-        """Note a token, and from when on it was there."""
+        """Add a token and the time of its authorization."""
         self._tokens[auth_ref] = token
         self._since.setdefault(auth_ref, hub_ts)
 
     def used(self, auth_ref: AuthRef, hub_ts: int) -> None:
-        """Note one accepted message."""
+        """Count one accepted message."""
         uses = self._uses.setdefault(auth_ref, array("Q"))
         if uses and uses[-2] == hub_ts:
             uses[-1] += 1
@@ -83,23 +83,23 @@ class Uses:
         uses.extend((hub_ts, 1))
 
     def buckets(self, store: StoreRecord) -> Mapping[AuthRef, Bucket]:
-        """Return what is left of each token; inside one second the order makes no difference.
+        """Return the bucket of each token; the order within a second makes no difference.
 
-        What was sent before the token was there did not count then, so it does not now.
+        Messages before the authorization of a token did not count then, and do not now.
         """
         folded = Buckets(store, self._tokens.get, lambda _: None)
-        left: dict[AuthRef, Bucket] = {}
+        buckets: dict[AuthRef, Bucket] = {}
         for auth_ref, uses in self._uses.items():
             since = self._since.get(auth_ref, 0)
             for hub_ts, count in _by_second(uses):
                 bucket = folded.after(auth_ref, hub_ts, count) if hub_ts >= since else None
                 if bucket is not None:
-                    left[auth_ref] = bucket
-        return left
+                    buckets[auth_ref] = bucket
+        return buckets
 
 
 def _by_second(uses: "array[int]") -> list[tuple[int, int]]:
-    """Return each second once, in order, with its number of messages."""
+    """Return each second once, ascending, with its number of messages."""
     counts: Counter[int] = Counter()
     for hub_ts, count in zip(uses[::2], uses[1::2], strict=True):
         counts[hub_ts] += count

@@ -1,4 +1,4 @@
-"""The journal read back into tails: by a writer that starts, and by readers that have no writer to ask."""
+"""Replays the journal into tails: for a writer that starts, and for readers in other processes."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -24,12 +24,12 @@ from veen.storage.journal.rate_buckets import Buckets
 from veen.storage.journal.right_edge import check_moment
 from veen.storage.journal.tail import Tail, new_entry_of, stage
 
-# Segments are released while others read; looking again finds their entries. More often is a fault.
+# Segments may be flushed while they are read; a retry sees their entries. More retries indicate an error.
 _ATTEMPTS: Final = 5
 
 
 class Replay:
-    """Turns segments into tails, in order; entries that are in chunks already are passed over."""
+    """Turns segments into tails, in order; entries that are in chunks already are skipped."""
 
     def __init__(self, fs: Filesystem, view: Snapshot, store: StoreRecord) -> None:
         self._view = view
@@ -83,8 +83,8 @@ class Replay:
             return self._read_token(auth_ref)
         except DamagedStoreError as error:
             if error.offset is None:
-                raise  # the file or the index; for a reader, the file may just have got another name
-            return None  # a reader of the token gets the error; other entries can be read
+                raise  # a missing file or the index; for a reader, the file may have been renamed meanwhile
+            return None  # reading the token raises the error; other entries are readable
 
     def _stored_bucket(self, auth_ref: AuthRef) -> Bucket | None:
         record = self._view.auth(auth_ref)
@@ -99,7 +99,7 @@ class Replay:
 
 
 def unreleased(fs: Filesystem, meta: Meta) -> Iterator[ReadSegment]:
-    """Read the segments that are not in chunks yet; refuse if one is missing."""
+    """Read the segments that are not flushed yet; raise if one is missing."""
     numbers = [number for number in journal.segments(fs) if number >= meta.journal]
     if numbers[:1] != [meta.journal] and (numbers or not meta.clean):
         raise DamagedStoreError(paths.journal(meta.journal), None, "journal segment is missing")
@@ -107,17 +107,17 @@ def unreleased(fs: Filesystem, meta: Meta) -> Iterator[ReadSegment]:
 
 
 def load_tails(fs: Filesystem, index: Index, store: StoreRecord) -> list[Tail]:
-    """Read the journal of a directory whose writer may be at work in another process."""
+    """Read the journal of a directory whose writer may be running in another process."""
     for attempt in range(_ATTEMPTS):
         try:
             with index.view() as view:
                 meta = view.meta()
-                if meta.clean:  # else a writer may be about to change the files
+                if meta.clean:  # otherwise a writer may be changing the files
                     check_moment(fs, view, store.hub_id)
                 replay = Replay(fs, view, store)
                 return [replay.tail(segment) for segment in unreleased(fs, meta)]
         except (StorageError, FileNotFoundError) as error:
-            # A segment was moved into chunks while we read: the index is newer now.
+            # A segment was flushed meanwhile: the index is newer now.
             if attempt == _ATTEMPTS - 1:
                 if isinstance(error, StorageError):
                     raise

@@ -1,6 +1,6 @@
-"""The right edge of a label: do its files end where the index says, and with the root it says?
+"""Checks the right edge of a label: whether its files end where the index says, with the same root.
 
-Checked when a writer first touches a label, so that a start costs the same however many there are.
+Done when a writer first uses a label, so that the cost of a start is independent of the number of labels.
 """
 
 from veen.core.data_dir import paths
@@ -17,14 +17,14 @@ from veen.storage.index.label_state import LabelState
 
 
 def check_absent(fs: Filesystem, domain: Domain, label: Label) -> None:
-    """Refuse a label as new if it has files: then the index has forgotten it."""
+    """Raise if a label that is not in the index has files: then the index has lost it."""
     for path in (paths.nodes(domain, label), paths.open_chunk(domain, label, 1)):
         if fs.size(path) is not None:
             raise StaleIndexError(path, None, "the index does not know this label")
 
 
 def check_label(fs: Filesystem, view: Snapshot, domain: Domain, label: Label) -> LabelState | None:
-    """Return what is known of a label, if its files agree."""
+    """Return the state of a label after checking its files."""
     state = view.label(label)
     if state is None:
         check_absent(fs, domain, label)
@@ -34,7 +34,7 @@ def check_label(fs: Filesystem, view: Snapshot, domain: Domain, label: Label) ->
 
 
 def check_edge(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
-    """Refuse a label whose files are shorter or longer than the index says, or end in another root."""
+    """Raise if the files of a label are shorter or longer than the index says, or end in another root."""
     if not state.head.seq:
         check_absent(fs, state.domain, state.label)
         return
@@ -68,7 +68,7 @@ def _check_last(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
     if chunk is None:
         raise StaleIndexError(paths.INDEX, None, f"no chunk holds entry {head.seq}")
     if chunk.pruned or chunk.compressed:
-        return  # sealed: its summary and checkpoint say the same, and fsck compares them
+        return  # sealed: its summary and checkpoint have the root too, and fsck compares them
     span = view.position(state.number, head.seq)
     path = chunk_lookup.path_of(state.ref, chunk)
     if span is None:
@@ -85,7 +85,7 @@ def _check_last(fs: Filesystem, view: Snapshot, state: LabelState) -> None:
 
 
 def check_moment(fs: Filesystem, view: Snapshot, hub_id: HubId) -> None:
-    """Refuse an index that is older or newer than the log, by the few files that grow with any label."""
+    """Raise if the index is older or newer than the log, judged by the few files that grow with any label."""
     _check_derived(fs, view.meta())
     for domain, label in reserved_labels(hub_id).items():
         check_label(fs, view, domain, label)

@@ -1,9 +1,9 @@
-"""Entries that are durable in a journal segment but not in chunk files yet, as memory holds them.
+"""In-memory form of entries that are durable in a journal segment, but not in chunk files yet.
 
-A tail only grows, and only the committing thread adds to it; readers in other threads see every entry
-that was there when they looked.
+A tail only grows, and only the committing thread adds to it; readers in other threads see a consistent prefix
+of it.
 
-An entry on its way into the log is framed, has its position in its label's range, and knows its index rows.
+A staged entry is framed, and has its position in its label's range and the data of its index rows.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ from veen.core.types import AuthRef, Label, LeafHash, NodeHash, VerifyKey
 from veen.storage.index.label_state import Head
 from veen.storage.journal.journal import Binding
 
-# Where the checksum stands in a frame (001 section 4.8.1).
+# The checksum in a frame (001 section 4.8.1).
 _ENTRY_HASH: Final = slice(50, 82)
 
 
 class Staged(NamedTuple):
-    """An entry with its place: all that a flush needs."""
+    """An entry with its position: everything that a flush needs."""
 
     record: NewEntry
     receipt: Receipt
@@ -41,7 +41,7 @@ class Staged(NamedTuple):
 
     @property
     def stored(self) -> Frame:
-        """The entry as readers get it."""
+        """The entry as readers return it."""
         receipt = self.receipt
         return Frame(receipt.label, receipt.stream_seq, self.record.content, receipt.encode())
 
@@ -51,15 +51,15 @@ class Staged(NamedTuple):
         return self.frame[_ENTRY_HASH]
 
 
-# Makes the receipt of an entry from its stream_seq and the root after it.
+# Signs the receipt of an entry, given its stream_seq and the root after it.
 SignReceipt = Callable[[int, NodeHash], Receipt]
 
 
 def stage(record: NewEntry, head: Head, sign: SignReceipt, frame: bytes | None = None) -> Staged:
-    """Place a record behind ``head``; refuse a receipt that does not say so.
+    """Append a record after ``head``; raise if the receipt does not match its position.
 
-    For an entry that is stored already, ``frame`` has its bytes and ``sign`` returns its receipt: this is
-    then the check of its place.
+    For an entry that is stored already, ``frame`` has its bytes and ``sign`` returns its receipt; then this
+    checks its position.
     """
     peaks, nodes = head.peaks.grow(record.leaf_hash)
     seq, root = peaks.size, peaks.root
@@ -79,7 +79,7 @@ def stage(record: NewEntry, head: Head, sign: SignReceipt, frame: bytes | None =
 
 
 def new_entry_of(domain: Domain, entry: Entry, limits: Limits) -> NewEntry:
-    """Return what a stored entry was made from."""
+    """Return the record that a stored entry was made from."""
     label = entry.receipt.label
     if domain is Domain.DATA:
         return NewEntry.of_msg(Msg.decode(entry.msg_bytes, limits))
@@ -100,7 +100,7 @@ class LabelTail:
         self.nodes: list[NodeHash] = []
 
     def add(self, staged: Staged) -> None:
-        """Add the next entry; its nodes first, because readers go by the entries."""
+        """Add the next entry; its nodes first, because readers check for the entry."""
         self.nodes += staged.nodes
         self.entries.append(staged)
 
@@ -110,12 +110,12 @@ class LabelTail:
         return self.entries[-1].head
 
     def entry(self, seq: int) -> Staged | None:
-        """Return an entry, if it is one of these."""
+        """Return an entry, if it is in this tail."""
         nth = seq - self.first_seq
         return self.entries[nth] if 0 <= nth < len(self.entries) else None
 
     def node(self, position: int) -> NodeHash | None:
-        """Return a node, if it is one of these."""
+        """Return a node, if it is in this tail."""
         nth = position - self.first_node
         return self.nodes[nth] if 0 <= nth < len(self.nodes) else None
 
@@ -129,7 +129,7 @@ class Tail:
     last_ts: int = 0
     labels: dict[Label, LabelTail] = field(default_factory=dict)
     clients: dict[tuple[Label, VerifyKey], ClientCursor] = field(default_factory=dict)
-    # When clients sent their first message, of those whose first to some label is here.
+    # Times of clients' first messages to a label that are in this tail.
     since: dict[VerifyKey, int] = field(default_factory=dict)
     leaves: dict[LeafHash, tuple[Label, int]] = field(default_factory=dict)
     auths: dict[AuthRef, AuthRecord] = field(default_factory=dict)
@@ -139,18 +139,18 @@ class Tail:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to move."""
+        """Whether there is nothing to flush."""
         return not (self.labels or self.bindings or self.checkpoints)
 
     def add(self, staged: Staged) -> None:
-        """Add an entry that is durable."""
+        """Add a durable entry."""
         record, head = staged.record, staged.head
         label = record.label
         label_tail = self.labels.get(label)
         if label_tail is None:
             label_tail = LabelTail(head.seq)
             label_tail.add(staged)
-            self.labels[label] = label_tail  # only now: readers take the last entry of what they find
+            self.labels[label] = label_tail  # last: readers rely on its having an entry
         else:
             label_tail.add(staged)
         self.leaves[record.leaf_hash] = label, head.seq
@@ -160,14 +160,14 @@ class Tail:
                 self.since.setdefault(record.client_id, head.hub_ts)
         if record.auth_ref is not None:
             used = record.client_id is not None
-            seen = AuthRecord(head.hub_ts, 0 if used else head.seq, record.bucket)
+            use = AuthRecord(head.hub_ts, 0 if used else head.seq, record.bucket)
             known = self.auths.get(record.auth_ref)
-            self.auths[record.auth_ref] = known.merged(seen) if known else seen
+            self.auths[record.auth_ref] = known.merged(use) if known else use
         self.size += len(staged.frame)
         self.last_ts = head.hub_ts
 
     def absorb(self, other: "Tail") -> None:
-        """Add what another tail has, behind everything that is here: a batch that has become durable."""
+        """Append another tail, whose batch has become durable."""
         for label, added in other.labels.items():
             known = self.labels.get(label)
             if known is None:
@@ -179,20 +179,20 @@ class Tail:
         self.clients.update(other.clients)
         for client_id, since in other.since.items():
             self.since.setdefault(client_id, since)
-        for auth_ref, seen in other.auths.items():
+        for auth_ref, use in other.auths.items():
             earlier = self.auths.get(auth_ref)
-            self.auths[auth_ref] = earlier.merged(seen) if earlier else seen
+            self.auths[auth_ref] = earlier.merged(use) if earlier else use
         self.bindings.update(other.bindings)
         self.streams.update(other.streams)
         self.size += other.size
         self.last_ts = max(self.last_ts, other.last_ts)
 
     def bind(self, binding: Binding) -> None:
-        """Remember the stream and epoch of a label."""
+        """Record the stream and epoch of a label."""
         stream = StreamEpoch(binding.stream_id, binding.epoch)
         self.bindings[binding.label] = stream
         self.streams[stream] = binding.label
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Add a checkpoint that is durable."""
+        """Add a durable checkpoint."""
         self.checkpoints.setdefault(checkpoint.label_curr, {})[checkpoint.upto_seq] = checkpoint

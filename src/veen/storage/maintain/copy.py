@@ -1,12 +1,12 @@
-"""Clone and fork: a log taken elsewhere (decision C-95).
+"""Clone and fork: copies of a log (decision C-95).
 
-A **clone** has the same identity and is for replacement: of original and clone, exactly one may ever be
-written to again. A **fork** is cut at checkpoints and gets a new identity, so new labels; the copied
-prefix is frozen, and stays verifiable under the old identity, which is archived with it.
+A **clone** has the same identity and is a replacement: only one of original and clone may ever be written to
+again. A **fork** is cut at checkpoints and gets a new identity, and so new labels; the copied prefix is
+frozen, and remains verifiable under the old identity, which is archived with it.
 
-The original may be written to meanwhile. The journal is read first, then the index says how much of each
-file counts, then files are copied: what was acknowledged before the call is in one of the two. The copy
-gets its own index, made from the copied log, which so is checked on the way.
+The original may be written to meanwhile. The journal is read first, then the committed length of each file
+from the index, then the files are copied: all entries acknowledged before the call are in the journal or the
+files. The copy gets its own index, rebuilt from the copied log, which is thereby checked.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from veen.storage.journal import journal
 from veen.storage.maintain.repair import Repaired, rebuild
 from veen.storage.read.reader import Reader
 
-# Files of the hub's identity (001 section 8.4): they go with the log, its secret key does not.
+# Files of the hub's identity (001 section 8.4): copied with the log, unlike its secret keys.
 IDENTITY_FILES: Final = (
     "hub-identity.cbor",
     "hub-identity.json",
@@ -42,14 +42,14 @@ IDENTITY_FILES: Final = (
     "checkpoint-binding.cbor",
 )
 ARCHIVE_DIR: Final = "archive"
-# Is there until a copy is complete: what stands beside it may be deleted by the next attempt.
+# Exists until a copy is complete: the next attempt may delete the files of this one.
 _COPYING: Final = "state/copying"
-# Segments and chunks change their names while they are read; looking again finds them.
+# Segments and chunks may be renamed or deleted while they are read; a retry finds them.
 _ATTEMPTS: Final = 10
 
 
 def clone(source: Reader, target: Filesystem) -> Repaired:
-    """Copy a directory to an empty place, with everything acknowledged before the call."""
+    """Copy a directory to an empty one, with all entries acknowledged before the call."""
     _prepare(target)
     for path in (*IDENTITY_FILES, paths.FORK):
         _copy_file(source.fs, path, target, path)
@@ -59,32 +59,32 @@ def clone(source: Reader, target: Filesystem) -> Repaired:
     segments = _read_journal(source.fs)
     released, labels = _take(source)
     for number, data in segments.items():
-        if number >= released:  # of the others all is in chunks, and more than what was read just now
+        if number >= released:  # the others are completely in chunks
             replace_file(target, paths.journal(number), data)
-    for taken in labels:
-        _copy_label(source, target, taken, "")
-    done = rebuild(target, source.store)
+    for label_copy in labels:
+        _copy_label(source, target, label_copy, "")
+    repaired = rebuild(target, source.store)
     _finish(target, source.store)
-    return done
+    return repaired
 
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """What a fork took along."""
+    """The outcome of a fork."""
 
     record: ForkRecord
-    # Labels without a checkpoint: nothing that is signed says where they could be cut.
+    # Labels without a checkpoint, and so without a signed position to cut at.
     left_out: tuple[Label, ...]
 
 
 def fork(
     source: Reader, target: Filesystem, hub_id: HubId, cuts: Mapping[Label, int] | None = None
 ) -> Forked:
-    """Cut labels at checkpoints (their last ones, unless ``cuts`` names others), for a hub with a new id."""
+    """Cut labels at checkpoints (by default their last), for a hub with a new id."""
     if hub_id == source.store.hub_id:
         raise NotAStoreError("a fork needs an identity of its own; to replace a hub, clone it")
-    taken = {item.state.label: item for item in _take(source)[1]}
-    kept, left_out = _choose(source, taken, cuts)
+    by_label = {item.state.label: item for item in _take(source)[1]}
+    checkpoints, left_out = _choose(source, by_label, cuts)
     _prepare(target)
     target.make_dir(ARCHIVE_DIR)
     for domain in (Domain.AUTHORIZE, Domain.CONTROL):
@@ -93,12 +93,12 @@ def fork(
         _copy_file(source.fs, path, target, f"{ARCHIVE_DIR}/{path}")
     target.sync_dir(ARCHIVE_DIR)
     _copy_archive(source.fs, ARCHIVE_DIR, target, f"{ARCHIVE_DIR}/{ARCHIVE_DIR}")
-    for item in taken.values():
+    for item in by_label.values():
         if item.state.domain is not Domain.DATA:
             _copy_label(source, target, item, f"{ARCHIVE_DIR}/")
-    for checkpoint in kept:
-        _copy_label(source, target, taken[checkpoint.label_curr].cut(checkpoint.upto_seq), "")
-    record = ForkRecord(parent_hub_id=source.store.hub_id, checkpoints=tuple(kept))
+    for checkpoint in checkpoints:
+        _copy_label(source, target, by_label[checkpoint.label_curr].cut(checkpoint.upto_seq), "")
+    record = ForkRecord(parent_hub_id=source.store.hub_id, checkpoints=tuple(checkpoints))
     replace_file(target, paths.FORK, record.encode())
     store = replace(source.store, hub_id=hub_id)
     rebuild(target, store)
@@ -108,7 +108,7 @@ def fork(
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A label as the index had it at one moment."""
+    """A label in one snapshot of the index."""
 
     state: LabelState
     rows: tuple[ChunkRow, ...]
@@ -120,7 +120,7 @@ class _Taken:
 
 
 def _take(source: Reader) -> tuple[int, list[_Taken]]:
-    """Return all labels, and which journal segment is the first that is not in chunks."""
+    """Return the first journal segment that is not flushed, and all labels."""
     with source.snapshot() as view:
         return view.meta().journal, [
             _Taken(
@@ -134,26 +134,26 @@ def _take(source: Reader) -> tuple[int, list[_Taken]]:
 
 
 def _choose(
-    source: Reader, taken: Mapping[Label, _Taken], cuts: Mapping[Label, int] | None
+    source: Reader, by_label: Mapping[Label, _Taken], cuts: Mapping[Label, int] | None
 ) -> tuple[list[Checkpoint], tuple[Label, ...]]:
-    kept, left_out = [], []
-    for label in sorted(taken if cuts is None else cuts):
-        item = taken.get(label)
+    checkpoints, left_out = [], []
+    for label in sorted(by_label if cuts is None else cuts):
+        item = by_label.get(label)
         if item is not None and item.state.domain is not Domain.DATA:
-            continue  # tokens and control records are the old hub's: they go to its archive
+            continue  # tokens and control records belong to the old hub: copied to its archive
         stored = [] if item is None else [row.upto_seq for row in item.checkpoints]
-        wanted = max(stored, default=0) if cuts is None else cuts[label]
-        if item is not None and 0 < wanted < item.state.pruned_upto:
-            raise PrunedEntryError(f"label {label.hex()} is pruned beyond {wanted}")
-        if wanted in stored:
-            found = source.checkpoint(label, wanted)
-            assert found is not None
-            kept.append(found)
+        upto = max(stored, default=0) if cuts is None else cuts[label]
+        if item is not None and 0 < upto < item.state.pruned_upto:
+            raise PrunedEntryError(f"label {label.hex()} is pruned beyond {upto}")
+        if upto in stored:
+            checkpoint = source.checkpoint(label, upto)
+            assert checkpoint is not None
+            checkpoints.append(checkpoint)
         elif cuts is None:
             left_out.append(label)
         else:
-            raise not_found("upto_seq", f"label {label.hex()} has no checkpoint at {wanted} in its chunks")
-    return kept, tuple(left_out)
+            raise not_found("upto_seq", f"label {label.hex()} has no checkpoint at {upto} in its chunks")
+    return checkpoints, tuple(left_out)
 
 
 def _prepare(target: Filesystem) -> None:
@@ -163,32 +163,32 @@ def _prepare(target: Filesystem) -> None:
     directories = (paths.STATE_DIR, *Domain, paths.ANCHORS_DIR)
     for name in directories:
         target.make_dir(name)
-    found = [
+    leftovers = [
         f"{name}/{text}"
         for name in directories
         for text in target.names(name)
         if paths.parse(text) is not None or paths.parse_journal(text) is not None
     ]
-    if found and target.size(_COPYING) is None:
-        raise NotAStoreError(f"there are files of a log already ({found[0]}); choose another path")
+    if leftovers and target.size(_COPYING) is None:
+        raise NotAStoreError(f"there are files of a log already ({leftovers[0]}); choose another path")
     if target.size(_COPYING) is None:
         replace_file(target, _COPYING, b"")
-    for path in found:
+    for path in leftovers:
         target.unlink(path)
 
 
 def _finish(target: Filesystem, store: StoreRecord) -> None:
-    replace_file(target, paths.STORE, store.encode())  # only now it is a data directory
+    replace_file(target, paths.STORE, store.encode())  # last: this makes it a data directory
     target.unlink(_COPYING)
     target.sync_dir(paths.STATE_DIR)
 
 
 def _read_journal(fs: Filesystem) -> dict[int, bytes]:
-    """Return the journal as it was at one moment."""
+    """Return a consistent copy of the journal."""
     for _ in range(_ATTEMPTS):
         numbers = journal.segments(fs)
         try:
-            # Newest first: a segment is ended before anything is written to the next.
+            # Newest first: a segment is ended before the next one is written to.
             data = {number: fs.read(paths.journal(number)) for number in reversed(numbers)}
         except FileNotFoundError:
             continue
@@ -199,21 +199,21 @@ def _read_journal(fs: Filesystem) -> dict[int, bytes]:
     )
 
 
-def _copy_label(source: Reader, target: Filesystem, taken: _Taken, into: str) -> None:
-    state = taken.state
-    for row in taken.rows:
-        if row.start_seq > taken.upto:
+def _copy_label(source: Reader, target: Filesystem, label_copy: _Taken, into: str) -> None:
+    state = label_copy.state
+    for row in label_copy.rows:
+        if row.start_seq > label_copy.upto:
             break
         if row.pruned:
             _copy_pruned(source.fs, target, state, row, into)
         else:
-            _copy_chunk(source, target, taken, row, into)
-    pruned = [row.end_seq for row in taken.rows if row.pruned]
+            _copy_chunk(source, target, label_copy, row, into)
+    pruned = [row.end_seq for row in label_copy.rows if row.pruned]
     if pruned:
         path = paths.nodes(state.domain, state.label)
         _copy_bytes(source.fs.read(path, 0, node_count(max(pruned)) * 32), target, into + path)
-    for checkpoint in taken.checkpoints:
-        if checkpoint.upto_seq <= taken.upto:
+    for checkpoint in label_copy.checkpoints:
+        if checkpoint.upto_seq <= label_copy.upto:
             path = paths.checkpoint(state.domain, state.label, checkpoint.upto_seq)
             _copy_file(source.fs, path, target, into + path)
     target.sync_dir(into + state.domain)
@@ -225,17 +225,17 @@ def _copy_pruned(fs: Filesystem, target: Filesystem, state: LabelState, row: Chu
         _copy_file(fs, path, target, into + path)
 
 
-def _copy_chunk(source: Reader, target: Filesystem, taken: _Taken, row: ChunkRow, into: str) -> None:
-    state = taken.state
+def _copy_chunk(source: Reader, target: Filesystem, label_copy: _Taken, row: ChunkRow, into: str) -> None:
+    state = label_copy.state
     limits = source.store.registry_at(row.last_ts).limits
     full = row.end_seq - row.start_seq + 1 >= limits.max_checkpoint_interval
-    if row.end_seq and (row.end_seq < taken.upto or (row.end_seq == taken.upto and full)):
-        # A chunk that was sealed because the next entry did not fit is open again without that entry.
+    if row.end_seq and (row.end_seq < label_copy.upto or (row.end_seq == label_copy.upto and full)):
+        # A chunk that was sealed because the next entry did not fit is open in a copy without that entry.
         name, length = paths.chunk(state.domain, state.label, row.start_seq, row.end_seq), row.total_bytes
     else:
         name = paths.open_chunk(state.domain, state.label, row.start_seq)
         with source.snapshot() as view:
-            length = _length_upto(view, state, taken.upto)
+            length = _length_upto(view, state, label_copy.upto)
     for _ in range(_ATTEMPTS):
         with source.snapshot() as view:
             now = view.chunk_at(state.number, row.start_seq)
@@ -244,7 +244,7 @@ def _copy_chunk(source: Reader, target: Filesystem, taken: _Taken, row: ChunkRow
         try:
             data = _read_chunk(source.fs, _path_now(source.fs, state, now), length)
         except FileNotFoundError:
-            continue  # compressed since: the next look has its new name
+            continue  # compressed meanwhile: retry with its new name
         _copy_bytes(data, target, into + name)
         return
     raise DamagedStoreError(chunk_lookup.path_of(state.ref, row), None, "file is missing")
@@ -279,13 +279,13 @@ def _copy_file(fs: Filesystem, path: str, target: Filesystem, to: str) -> None:
 
 
 def _copy_bytes(data: bytes, target: Filesystem, to: str) -> None:
-    if target.size(to) is not None:  # of a copy that did not get to its end
+    if target.size(to) is not None:  # left by an interrupted copy
         target.unlink(to)
     target.write_all([Write(to, 0, data)])
 
 
 def _copy_archive(fs: Filesystem, path: str, target: Filesystem, to: str) -> None:
-    """Copy the archive of a fork, and what its parent had archived in turn."""
+    """Copy the archive of a fork, and recursively that of its parent."""
     if not fs.names(path):
         return
     for part in ("", f"/{Domain.AUTHORIZE}", f"/{Domain.CONTROL}"):

@@ -1,6 +1,6 @@
-"""One label rebuilt from its files: every entry is put in its place again, and checked on the way.
+"""Rebuilds one label from its files; every entry and its position are checked.
 
-``survey`` lists what the chunk directories hold, by label, from names alone.
+``survey`` lists the files of the chunk directories by label, from names alone.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,14 +36,14 @@ class LabelChunks:
 
     domain: Domain
     label: Label
-    # Chunk files by first entry; a chunk that is there twice counts as the plain one.
+    # Chunk files by first entry; of a chunk in both forms, the uncompressed file.
     chunks: dict[int, FileName] = field(default_factory=dict)
     tombstones: dict[int, FileName] = field(default_factory=dict)
     checkpoints: list[int] = field(default_factory=list)
     has_nodes: bool = False
 
     def pruned(self) -> list[FileName]:
-        """Return the pruned chunks, in order: those whose file is really gone."""
+        """Return the pruned chunks, in order: those whose files were deleted."""
         first = min(self.chunks, default=None)
         return [name for start, name in sorted(self.tombstones.items()) if first is None or start < first]
 
@@ -58,55 +58,55 @@ class LabelChunks:
 
 
 def survey(fs: Filesystem, domains: Iterable[Domain] = tuple(Domain)) -> list[LabelChunks]:
-    """Return what every label has, in order of domain and label."""
-    found: dict[tuple[Domain, Label], LabelChunks] = {}
+    """Return the files of every label, in order of domain and label."""
+    by_label: dict[tuple[Domain, Label], LabelChunks] = {}
     for domain in domains:
         for text in fs.names(domain):
             name = paths.parse(text)
             if name is not None:
-                item = found.setdefault((domain, name.label), LabelChunks(domain, name.label))
+                item = by_label.setdefault((domain, name.label), LabelChunks(domain, name.label))
                 _add(item, name)
-    return [found[key] for key in sorted(found)]
+    return [by_label[key] for key in sorted(by_label)]
 
 
-def _add(found: LabelChunks, name: FileName) -> None:
+def _add(chunks: LabelChunks, name: FileName) -> None:
     start, end = name.start_seq, name.end_seq
     if name.kind in (FileKind.CHUNK, FileKind.OPEN_CHUNK):
         assert start is not None
-        known = found.chunks.get(start)
+        known = chunks.chunks.get(start)
         if known is not None and (known.end_seq != end or known.compressed == name.compressed):
-            raise DamagedStoreError(found.path(name), None, f"two chunks start with entry {start}")
+            raise DamagedStoreError(chunks.path(name), None, f"two chunks start with entry {start}")
         if known is None or known.compressed:
-            found.chunks[start] = name
+            chunks.chunks[start] = name
     elif name.kind is FileKind.TOMBSTONE:
         assert start is not None
-        found.tombstones[start] = name
+        chunks.tombstones[start] = name
     elif name.kind is FileKind.CHECKPOINT:
         assert end is not None
-        found.checkpoints.append(end)
+        chunks.checkpoints.append(end)
     elif name.kind is FileKind.NODES:
-        found.has_nodes = True
+        chunks.has_nodes = True
 
 
-# Entries between two transactions: bounds memory, whatever the size of the log.
+# Entries per transaction: bounds memory for a log of any size.
 _PORTION_ENTRIES = 8_192
 
 
 class Relabel:
-    """Rebuilds what is derived from one label's chunks, as far as the journal does not have it."""
+    """Rebuilds what is derived from one label's chunks, up to where the journal begins."""
 
     def __init__(
-        self, fs: Filesystem, index: Index, store: StoreRecord, found: LabelChunks, state: LabelState
+        self, fs: Filesystem, index: Index, store: StoreRecord, chunks: LabelChunks, state: LabelState
     ) -> None:
         self._fs = fs
         self._index = index
-        self._found = found
+        self._found = chunks
         self._limits_at = limits_by_time(store)
         self._limits = reading_limits(store)
         self._compress = store.registries[-1].compression != NO_COMPRESSION
         self.state = state
         self.first_ts: int | None = None
-        self._nodes = OutFile(fs, paths.nodes(found.domain, found.label))
+        self._nodes = OutFile(fs, paths.nodes(chunks.domain, chunks.label))
         self._tail = Tail(0)
         self._pending: list[Staged] = []
         self._seals: list[Seal] = []
@@ -119,7 +119,7 @@ class Relabel:
     # --- entries --------------------------------------------------------------------------------------------
 
     def read_chunks(self, journal_start: int | None) -> Iterator[Staged]:
-        """Read all chunks up to where the journal begins, and yield the entries."""
+        """Read the chunks up to where the journal begins, and yield the entries."""
         for name in self._found.pruned():
             self._add_pruned(name)
         whole = []
@@ -128,8 +128,8 @@ class Relabel:
                 break
             path = self._found.path(name)
             if start != self._head.seq + 1:
-                what = f"chunk starts with entry {start} instead of {self._head.seq + 1}"
-                raise DamagedStoreError(path, None, what)
+                reason = f"chunk starts with entry {start} instead of {self._head.seq + 1}"
+                raise DamagedStoreError(path, None, reason)
             yield from self._read_chunk(path, name, journal_start)
             if name.end_seq is not None and self._head.seq == name.end_seq:
                 whole.append((path, start, name.end_seq))
@@ -187,7 +187,7 @@ class Relabel:
         return row._replace(flags=COMPRESSED) if packed else row
 
     def _check_boundaries(self, whole: list[tuple[str, int, int]], journal_start: int | None) -> None:
-        """Refuse chunks that end elsewhere than the rule says; the last may wait for the journal's entry."""
+        """Raise if chunks do not end where the rule says; the journal may determine the last end."""
         ruled = [(seal.summary.start_seq, seal.summary.end_seq) for seal in self._seals]
         named = [(start, end) for _, start, end in whole]
         if named == ruled or (journal_start is not None and named[:-1] == ruled):
@@ -200,7 +200,7 @@ class Relabel:
     # --- pruned chunks --------------------------------------------------------------------------------------
 
     def _add_pruned(self, name: FileName) -> None:
-        """Continue behind a pruned chunk: its leaves come from the node store, which is kept for ever."""
+        """Add a pruned chunk: its leaves are read from the node store, which is never pruned."""
         domain, label = self._found.domain, self._found.label
         assert name.start_seq is not None
         assert name.end_seq is not None
@@ -244,7 +244,7 @@ class Relabel:
             for client in tombstone.clients:
                 cursor = ClientCursor(client.client_seq, client.prev_ack)
                 changes.put_client(number, client.client_id, cursor)
-                # Its first message is in the first chunk that names it: at this time at the earliest.
+                # Its first message is in the first chunk with this client: at this time at the earliest.
                 changes.put_client_since(client.client_id, tombstone.first_ts)
             for use in tombstone.first_uses:
                 changes.put_auth(use.auth_ref, AuthRecord(use.hub_ts, 0))
@@ -252,15 +252,15 @@ class Relabel:
     # --- files beside the chunks ----------------------------------------------------------------------------
 
     def write_sidecars(self) -> None:
-        """Write summaries and peaks that are missing or damaged: they follow from the log."""
+        """Rewrite missing or damaged summaries and peaks, which follow from the log."""
         domain, label = self._found.domain, self._found.label
-        made = {}
+        sidecars = {}
         for seal in self._seals:
             summary = seal.summary
-            made[paths.summary(domain, label, summary.start_seq, summary.end_seq)] = summary.encode()
-            made[paths.peaks(domain, label, summary.end_seq)] = PeakSnapshot(seal.peaks.hashes).encode()
+            sidecars[paths.summary(domain, label, summary.start_seq, summary.end_seq)] = summary.encode()
+            sidecars[paths.peaks(domain, label, summary.end_seq)] = PeakSnapshot(seal.peaks.hashes).encode()
         replace_files(
-            self._fs, {path: data for path, data in made.items() if read_file(self._fs, path) != data}
+            self._fs, {path: data for path, data in sidecars.items() if read_file(self._fs, path) != data}
         )
 
     def read_checkpoints(self) -> Iterator[Checkpoint]:
@@ -270,7 +270,7 @@ class Relabel:
         rows = []
         for upto in sorted(self._found.checkpoints):
             if upto > self.state.head.seq:
-                continue  # of an interrupted flush
+                continue  # by an interrupted flush
             path = paths.checkpoint(domain, label, upto)
             peaks = read_peaks(read, upto)
             try:

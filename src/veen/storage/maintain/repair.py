@@ -1,8 +1,8 @@
-"""Repair: index, node stores and other derived files, rebuilt from the log. No log byte is touched.
+"""Repair: rebuilds index, node stores and other derived files from the log, which is never changed.
 
-The log is read once, and every entry is put in its place again: frames, hashes, leaves, roots and chunk
-boundaries are checked on the way, and anything wrong is refused by name. What an interrupted flush left
-in chunk files is left to the next writer: the index ends where the journal begins.
+The log is read once; frames, hashes, positions, leaves, roots and chunk boundaries are checked, and any error
+names the file. The rebuilt index ends where the journal begins: what an interrupted flush wrote to chunk
+files is left to the next writer.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ from veen.storage.journal.rate_buckets import Uses
 from veen.storage.maintain.rebuild_label import LabelChunks, Relabel, survey
 from veen.storage.write.sidecars import write_checkpoint_indexes
 
-# Told how many more entries were read, now and then.
+# Called periodically with the number of entries read since the last call.
 Progress = Callable[[int], None]
 
 
@@ -43,7 +43,7 @@ _PROGRESS_ENTRIES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair went through."""
+    """What a repair has read."""
 
     labels: int
     entries: int
@@ -51,20 +51,20 @@ class Repaired:
 
 
 def repair(fs: Filesystem, *, owner: str, progress: Progress = no_progress) -> Repaired:
-    """Rebuild all derived files of a directory; takes the writer's lock."""
+    """Rebuild all derived files of a directory, under the writer's lock."""
     open_store(fs)
-    held = take_lock(fs, owner)
+    lock = take_lock(fs, owner)
     try:
         store = open_store(fs)
-        done = rebuild(fs, store, progress)
+        repaired = rebuild(fs, store, progress)
         make_certain(fs, store)
-        return done
+        return repaired
     finally:
-        held.release()
+        lock.release()
 
 
 def rebuild(fs: Filesystem, store: StoreRecord, progress: Progress = no_progress) -> Repaired:
-    """Rebuild all derived files; the caller has the lock, or a directory of its own."""
+    """Rebuild all derived files; the caller has the lock or exclusive access."""
     begins = _journal(fs)
     fs.make_dir(paths.INDEX)
     fs.remove_index(paths.INDEX)
@@ -77,7 +77,7 @@ def rebuild(fs: Filesystem, store: StoreRecord, progress: Progress = no_progress
 
 @dataclass(frozen=True, slots=True)
 class _Begins:
-    """Where the journal begins: which segment is the first, and which entry of each label."""
+    """Where the journal begins: its segments, and its first entry of each label."""
 
     segments: list[int]
     seqs: dict[Label, int]
@@ -103,7 +103,7 @@ def _journal(fs: Filesystem) -> _Begins:
 
 
 class _Rebuild:
-    """A repair under way."""
+    """A repair in progress."""
 
     def __init__(
         self, fs: Filesystem, store: StoreRecord, index: Index, begins: _Begins, progress: Progress
@@ -124,8 +124,8 @@ class _Rebuild:
         self._last_ts = 0
 
     def run(self) -> Repaired:
-        found = survey(self._fs)
-        for number, item in enumerate(found):
+        chunks_by_label = survey(self._fs)
+        for number, item in enumerate(chunks_by_label):
             self._label(item, number)
         self._receipts.finish()
         self._checkpoints.finish()
@@ -145,23 +145,23 @@ class _Rebuild:
                     last_ts=self._last_ts,
                     receipts_bytes=self._receipts.size,
                     checkpoints_bytes=self._checkpoints.size,
-                    labels=len(found),
+                    labels=len(chunks_by_label),
                 )
             )
-        return Repaired(len(found), self._entries, self._begins.entries)
+        return Repaired(len(chunks_by_label), self._entries, self._begins.entries)
 
-    def _label(self, found: LabelChunks, number: int) -> None:
-        state = LabelState.new(found.label, found.domain, number, frozen=found.label in self._frozen)
-        relabel = Relabel(self._fs, self._index, self._store, found, state)
-        data = found.domain is Domain.DATA
-        for staged in relabel.read_chunks(self._begins.seqs.get(found.label)):
+    def _label(self, chunks: LabelChunks, number: int) -> None:
+        state = LabelState.new(chunks.label, chunks.domain, number, frozen=chunks.label in self._frozen)
+        relabel = Relabel(self._fs, self._index, self._store, chunks, state)
+        data = chunks.domain is Domain.DATA
+        for staged in relabel.read_chunks(self._begins.seqs.get(chunks.label)):
             self._entries += 1
             if self._entries % _PROGRESS_ENTRIES == 0:
                 self._progress(_PROGRESS_ENTRIES)
             auth_ref = staged.record.auth_ref
             if data:
                 self._receipts.add(staged.receipt.encode())
-                if auth_ref is not None and not state.frozen:  # else another hub has counted it
+                if auth_ref is not None and not state.frozen:  # otherwise another hub counted it
                     self._uses.used(auth_ref, staged.head.hub_ts)
             elif auth_ref is not None:
                 token = CapToken.decode(staged.record.content, self._limits)
@@ -181,7 +181,7 @@ class _Rebuild:
                 self._fs.unlink(f"{domain}/{name}")
 
     def _bind(self) -> None:
-        """Find the streams of labels again, as a hub does: by trying those of known tokens (C-31)."""
+        """Determine the streams of labels as a hub does: by trying those of known tokens (C-31)."""
         routing = labels.routing_key(self._store.hub_id)
         epochs = {epoch for _, first_ts in self._bound for epoch in self._epochs(first_ts)}
         known = {

@@ -1,7 +1,7 @@
-"""Dividing a log among workers: descriptors that travel, and the entries they stand for (C-122).
+"""Partitions of a log for parallel readers: serializable descriptors, and the entries in them (C-122).
 
-Whoever reads a log in parallel gets partitions from ``plan`` and gives them to ``read_partition``, in
-whatever process: paths and formats stay in here.
+A parallel reader gets partitions from ``plan`` and passes them to ``read_partition``, in any process; it does
+not depend on paths and formats.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,13 +25,13 @@ from veen.storage.index.rows import Block, ChunkRow
 from veen.storage.read.reader import Reader
 
 DEFAULT_TARGET_BYTES: Final = 8 * 1024 * 1024
-# A chunk changes its name twice in its life.
+# A chunk is renamed at most twice: when it is sealed and when it is compressed.
 _ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Consecutive entries of one label. ``frames`` holds those that are in no chunk file yet."""
+    """Consecutive entries of one label. ``frames`` has them if they are in no chunk file yet."""
 
     domain: Domain
     label: Label
@@ -41,7 +41,7 @@ class Partition:
     offset: int
     length: int
     frames: bytes | None = None
-    # How many bytes the whole chunk has; None while it grows.
+    # Uncompressed length of the complete chunk; None while it is open.
     chunk_bytes: int | None = None
 
 
@@ -53,16 +53,16 @@ def plan(
     end_seq: int | None = None,
     target_bytes: int = DEFAULT_TARGET_BYTES,
 ) -> list[Partition]:
-    """Return partitions that together are the entries of these labels: in order, each exactly once.
+    """Return partitions with the entries of these labels, in order, each exactly once.
 
-    A partition ends at a chunk's end, or when it has ``target_bytes``. Entries that were pruned are left
-    out; ``Reader.manifest`` says which.
+    A partition ends at the end of a chunk, or when it has ``target_bytes``. Pruned entries are skipped;
+    ``Reader.manifest`` says which these are.
     """
     if target_bytes < 1:
         raise ValueError("target_bytes must be positive")
     domain_of = domains_of(reader.store.hub_id)
     chosen = reader.labels() if labels is None else labels
-    found: list[Partition] = []
+    partitions: list[Partition] = []
     for label in chosen:
         head = reader.head(label)
         if head is None:
@@ -72,17 +72,17 @@ def plan(
             state = view.label(label)
             stored = [] if state is None else list(_stored(view, state, start_seq, last, target_bytes))
             flushed = 0 if state is None else state.head.seq
-        found += stored
+        partitions += stored
         if last > flushed:
-            wanted = max(start_seq, flushed + 1), last
-            found += _unflushed(reader, domain_of(label), label, wanted, target_bytes)
-    return [item for item in found if item.start_seq <= item.end_seq]
+            unflushed = max(start_seq, flushed + 1), last
+            partitions += _unflushed(reader, domain_of(label), label, unflushed, target_bytes)
+    return [item for item in partitions if item.start_seq <= item.end_seq]
 
 
 def _unflushed(
-    reader: Reader, domain: Domain, label: Label, wanted: tuple[int, int], target_bytes: int
+    reader: Reader, domain: Domain, label: Label, bounds: tuple[int, int], target_bytes: int
 ) -> Iterator[Partition]:
-    start, end = wanted
+    start, end = bounds
     frames = [place.entry.encode() for place in reader.entries(label, start, end)] if start <= end else []
     while frames:
         count, size = _fitting([len(frame) for frame in frames], target_bytes)
@@ -105,10 +105,10 @@ def _stored(
 
 
 def _split(
-    view: Snapshot, state: LabelState, chunk: ChunkRow, wanted: tuple[int, int], target_bytes: int
+    view: Snapshot, state: LabelState, chunk: ChunkRow, bounds: tuple[int, int], target_bytes: int
 ) -> Iterator[Partition]:
-    first = max(wanted[0], chunk.start_seq)
-    last = min(wanted[1], chunk.end_seq or state.head.seq)
+    first = max(bounds[0], chunk.start_seq)
+    last = min(bounds[1], chunk.end_seq or state.head.seq)
     path = chunk_lookup.path_of(state.ref, chunk)
     while first <= last:
         begin = _span_start(view, state, first)
@@ -117,23 +117,23 @@ def _split(
             block = _block(view, state, seq)
             upto = min(block.first_seq + len(block.lengths) - 1, last)
             lengths = block.lengths[seq - block.first_seq : upto - block.first_seq + 1]
-            count, taken = _fitting(lengths, target_bytes - size)
-            seq, size = seq + count, size + taken
+            count, fitting_bytes = _fitting(lengths, target_bytes - size)
+            seq, size = seq + count, size + fitting_bytes
         whole = chunk.total_bytes if chunk.end_seq else None
         yield Partition(state.domain, state.label, first, seq - 1, path, begin, size, None, whole)
         first = seq
 
 
 def _fitting(lengths: Sequence[int], room: int) -> tuple[int, int]:
-    """Return how many entries are enough to fill a room, and how many bytes they have."""
-    taken = sum(lengths)
-    if taken <= room:
-        return len(lengths), taken
-    taken = 0
+    """Return the number of entries that fill ``room`` bytes, and their total length."""
+    size = sum(lengths)
+    if size <= room:
+        return len(lengths), size
+    size = 0
     for count, length in enumerate(lengths, 1):
-        taken += length
-        if taken >= room:
-            return count, taken
+        size += length
+        if size >= room:
+            return count, size
     raise AssertionError
 
 
@@ -153,7 +153,7 @@ def _span_start(view: Snapshot, state: LabelState, seq: int) -> int:
 
 
 def read_partition(root: Path, partition: Partition) -> Iterator[StoredEntry]:
-    """Return the entries of a partition of the data directory at ``root``; fail closed on a bad one."""
+    """Return the entries of a partition of the data directory at ``root``; raise if any is damaged."""
     fs = RealFilesystem(root)
     try:
         yield from read_from(fs, partition)
@@ -162,9 +162,9 @@ def read_partition(root: Path, partition: Partition) -> Iterator[StoredEntry]:
 
 
 def read_frames(root: Path, partition: Partition) -> tuple[str, bytes]:
-    """Return the bytes of a partition as they are stored, and the file that they are in now.
+    """Return the stored bytes of a partition, and the path of their file now.
 
-    They are not checked: the caller checks them. A file that ends early gives less.
+    The caller must check them: they are not checked here, and fewer if the file is too short.
     """
     if partition.frames is not None:
         return partition.path, partition.frames
@@ -213,7 +213,7 @@ def _read_frames(partition: Partition, frames: bytes) -> Iterator[StoredEntry]:
 
 
 def _renamed(fs: Filesystem, partition: Partition) -> str:
-    """Return the name that a chunk has got since the plan was made: sealed, compressed or pruned."""
+    """Return the path of a chunk that was sealed or compressed since the plan; raise if it was pruned."""
     for name in fs.names(partition.domain):
         parsed = paths.parse(name)
         if parsed is None or parsed.label != partition.label or parsed.start_seq is None:

@@ -1,7 +1,7 @@
-"""Reading a data directory: what the hub, the command line and Spark ask of it. No lock is needed.
+"""Reading a data directory, for the hub, the command line and Spark. Needs no lock.
 
-Every answer is in the journal or the chunk files and was checked against them: lengths, header, entry
-hash (C-90), and for proofs the root of a receipt. Each look-up is a bounded number of seeks.
+Every result is checked against the journal or the chunk files: lengths, header, entry hash (C-90), and for
+proofs the root of a receipt. Each lookup is a bounded number of seeks.
 """
 
 from bisect import bisect_left
@@ -35,9 +35,9 @@ from veen.storage.journal.replay import load_tails
 from veen.storage.journal.right_edge import check_absent
 from veen.storage.journal.tail import Tail
 
-# Files are renamed while others read; looking again finds them. More often is a fault.
+# Files may be renamed while they are read; a retry finds them. More retries indicate an error.
 _ATTEMPTS: Final = 5
-# Proofs at an entry's own size never change, and clients ask for the newest ones: keep some.
+# Proofs at an entry's own size never change, and clients request the newest: size of their cache.
 _KEPT_PROOFS: Final = 1024
 _KEPT_TOKENS: Final = 1024
 
@@ -50,7 +50,7 @@ class Reader:
     def __init__(
         self, fs: Filesystem, index: Index, store: StoreRecord, tails: Tails, *, attached: bool = True
     ) -> None:
-        """``attached``: the tails are those of the writer itself, and never behind the files."""
+        """``attached``: the tails are the writer's own, and never behind the files."""
         self.fs = fs
         self.store = store
         self.domain_of = domains_of(store.hub_id)
@@ -62,7 +62,7 @@ class Reader:
 
     @classmethod
     def open(cls, fs: Filesystem) -> "Reader":
-        """Open a directory that this process does not write; entries acknowledged by now are seen."""
+        """Open a directory that another process may write; sees the entries acknowledged by now."""
         store = open_store(fs)
         index = Index.open(fs, readonly=True)
         try:
@@ -73,22 +73,22 @@ class Reader:
         return cls(fs, index, store, lambda: tails, attached=False)
 
     def close(self) -> None:
-        """Close the index; only for readers that were opened, not for a writer's own."""
+        """Close the index; only for readers from ``open``, not for a writer's own."""
         self._index.close()
 
     def refresh(self) -> None:
-        """See what has been acknowledged since; only for readers that were opened."""
+        """See the entries acknowledged since; only for readers from ``open``."""
         tails = load_tails(self.fs, self._index, self.store)
         self._tails = lambda: tails
 
     # --- heads and cursors ----------------------------------------------------------------------------------
 
     def head(self, label: Label) -> Head | None:
-        """Return the newest entry's place and peaks; None for a label without entries."""
+        """Return the head of a label; None for a label without entries."""
         for tail in reversed(self._tails()):
-            found = tail.labels.get(label)
-            if found is not None:
-                return found.head
+            label_tail = tail.labels.get(label)
+            if label_tail is not None:
+                return label_tail.head
         with self._index.view() as view:
             state = view.label(label)
             self._check_known(view, label, known=state is not None)
@@ -97,30 +97,30 @@ class Reader:
     def last_seq(self, label: Label) -> int:
         """Return the number of the newest entry; 0 for a label without entries."""
         for tail in reversed(self._tails()):
-            found = tail.labels.get(label)
-            if found is not None:
-                return found.head.seq
+            label_tail = tail.labels.get(label)
+            if label_tail is not None:
+                return label_tail.head.seq
         with self._index.view() as view:
             ref = view.ref(label)
             self._check_known(view, label, known=ref is not None)
             return 0 if ref is None else ref.seq
 
     def _check_known(self, view: Snapshot, label: Label, *, known: bool) -> None:
-        """Refuse to call a label empty that has files and is in no tail: a damaged index has lost it.
+        """Raise if a label that is in no tail has files: a damaged index has lost it.
 
-        A writer in another process may have begun it since; without one, this can be determined.
+        A writer in another process may have begun it meanwhile, so this is only checked if there is none.
         """
         if not known and (self._attached or view.meta().clean):
             check_absent(self.fs, self.domain_of(label), label)
 
     def labels(self) -> list[Label]:
-        """Return all labels that have entries: those in chunks in byte order, then the new ones."""
+        """Return all labels with entries: those in chunks in byte order, then the new ones."""
         tails = self._tails()  # before the index: what leaves a tail is in the index by then
         with self._index.view() as view:
-            found = dict.fromkeys(ref.label for ref in view.refs() if ref.seq)
+            labels = dict.fromkeys(ref.label for ref in view.refs() if ref.seq)
         for tail in tails:
-            found.update(dict.fromkeys(list(tail.labels)))
-        return list(found)
+            labels.update(dict.fromkeys(list(tail.labels)))
+        return list(labels)
 
     def label_count(self) -> int:
         """Return how many labels there are, without listing them."""
@@ -131,7 +131,7 @@ class Reader:
 
     @property
     def floor_ts(self) -> int:
-        """The lowest hub_ts that the next entry may have (C-15)."""
+        """The minimum hub_ts of the next entry (C-15)."""
         newest = max((tail.last_ts for tail in self._tails()), default=0)
         if not newest:
             with self._index.view() as view:
@@ -139,7 +139,7 @@ class Reader:
         return max(newest, self.store.registries[-1].effective_from)
 
     def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
-        """Return how far a client has come in a label."""
+        """Return the cursor of a client in a label."""
         for tail in reversed(self._tails()):
             cursor = tail.clients.get((label, client_id))
             if cursor is not None:
@@ -154,36 +154,36 @@ class Reader:
         tails = self._tails()  # before the index: what leaves a tail is in the index by then
         with self._index.view() as view:
             known = view.client_since(client_id)
-        seen = [tail.since[client_id] for tail in tails if client_id in tail.since]
-        return min([*seen, *([] if known is None else [known])], default=None)
+        unflushed = [tail.since[client_id] for tail in tails if client_id in tail.since]
+        return min([*unflushed, *([] if known is None else [known])], default=None)
 
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
-        """Return when a token was first seen."""
+        """Return the record of a token: when it was first seen, and its rate bucket."""
         tails = self._tails()  # before the index: what leaves a tail is in the index by then
         with self._index.view() as view:
             known = view.auth(auth_ref)
         for tail in tails:
-            seen = tail.auths.get(auth_ref)
-            if seen is not None:
-                known = known.merged(seen) if known else seen
+            unflushed = tail.auths.get(auth_ref)
+            if unflushed is not None:
+                known = known.merged(unflushed) if known else unflushed
         return known
 
     def token(self, auth_ref: AuthRef) -> CapToken | None:
-        """Return a token that was authorized here; one that was does not change, so some are kept."""
-        kept = self._tokens.get(auth_ref)
-        if kept is not None:
-            return kept
+        """Return an authorized token. Tokens never change, so they are cached."""
+        cached = self._tokens.get(auth_ref)
+        if cached is not None:
+            return cached
         record = self.auth(auth_ref)
         if record is None or not record.authorize_seq:
             return None
         seq = record.authorize_seq
-        place = next(self.entries(authorize_label(self.store.hub_id), seq, seq))
-        token = decode_token(place, self.store)
+        stored = next(self.entries(authorize_label(self.store.hub_id), seq, seq))
+        token = decode_token(stored, self.store)
         self._tokens.put(auth_ref, token)
         return token
 
     def binding(self, label: Label) -> StreamEpoch | None:
-        """Return the stream and epoch of a label, if the hub has found out."""
+        """Return the stream and epoch of a label, if known."""
         for tail in self._tails():
             if label in tail.bindings:
                 return tail.bindings[label]
@@ -191,13 +191,13 @@ class Reader:
             return view.binding(label)
 
     def is_frozen(self, label: Label) -> bool:
-        """Tell whether a label is part of what a fork copied, so that no entry may follow."""
+        """Return whether a label was copied by a fork, so that no entry may follow."""
         with self._index.view() as view:
             state = view.label(label)
             return state is not None and state.frozen
 
     def label_of(self, stream: StreamEpoch) -> Label | None:
-        """Return the label of a stream in an epoch, if it has come up."""
+        """Return the label of a stream in an epoch, if it has been used."""
         for tail in self._tails():
             if stream in tail.streams:
                 return tail.streams[stream]
@@ -205,34 +205,34 @@ class Reader:
             return view.stream(stream)
 
     def labels_of(self, stream_id: StreamId) -> list[Label]:
-        """Return the labels of a stream that have come up, in the order of epochs."""
+        """Return the labels of a stream that have been used, in the order of epochs."""
         tails = self._tails()  # before the index: what leaves a tail is in the index by then
         with self._index.view() as view:
-            found = dict(view.labels_of(stream_id))
+            bound = dict(view.labels_of(stream_id))
         for tail in tails:
-            found |= {key: label for key, label in list(tail.streams.items()) if key.stream_id == stream_id}
-        return [found[key] for key in sorted(found)]
+            bound |= {key: label for key, label in list(tail.streams.items()) if key.stream_id == stream_id}
+        return [bound[key] for key in sorted(bound)]
 
     # --- entries --------------------------------------------------------------------------------------------
 
     def entry(self, label: Label, seq: int) -> Entry:
-        """Return an entry; its receipt is in it."""
-        found = self._in_tails(label, seq) or self._plain(label, seq)
-        return (found or next(self.entries(label, seq, seq))).entry
+        """Return an entry with its receipt."""
+        stored = self._in_tails(label, seq) or self._plain(label, seq)
+        return (stored or next(self.entries(label, seq, seq))).entry
 
     def _plain(self, label: Label, seq: int) -> StoredEntry | None:
-        """Return an entry that one look into the index and one read find, as they do most."""
+        """Return an entry by one index lookup and one read: the fast path."""
         with self._index.view() as view:
-            found = locate(view, label, seq)
-        if found is None:
+            location = locate(view, label, seq)
+        if location is None:
             return None
-        span = found.offset, found.length
-        return chunk_lookup.read_one(self.fs, found.ref, found.row, seq=seq, span=span)
+        span = location.offset, location.length
+        return chunk_lookup.read_one(self.fs, location.ref, location.row, seq=seq, span=span)
 
     def entries(self, label: Label, start: int, end: int) -> Iterator[StoredEntry]:
-        """Return entries ``start`` to ``end`` that exist, with where they are stored.
+        """Return entries ``start`` to ``end`` that exist, with their locations.
 
-        A place before the first or behind the last one is E.NOT_FOUND, a pruned one too.
+        A ``start`` before the first or after the last entry is E.NOT_FOUND, a pruned entry too.
         """
         seq = start
         while seq <= end:
@@ -241,15 +241,15 @@ class Reader:
                 yield staged
                 seq += 1
                 continue
-            found = False
-            for place in self._stored(label, seq, end):
-                found = True
-                yield place
+            any_stored = False
+            for stored in self._stored(label, seq, end):
+                any_stored = True
+                yield stored
                 seq += 1
-            if not found and seq == start:
-                self.last_seq(label)  # refuses, if the index has lost the label
+            if not any_stored and seq == start:
+                self.last_seq(label)  # raises if the index has lost the label
                 raise not_found("stream_seq", f"there is no entry {seq}")
-            if not found:
+            if not any_stored:
                 return
 
     def _in_tails(self, label: Label, seq: int) -> StoredEntry | None:
@@ -261,20 +261,20 @@ class Reader:
         return None
 
     def _stored(self, label: Label, start: int, end: int) -> Iterator[StoredEntry]:
-        """Return entries that are in chunk files, as far as the first chunk that has them goes."""
+        """Return entries that are in chunk files, up to the end of the first chunk."""
         for attempt in range(_ATTEMPTS):
             with self._index.view() as view:
-                found = locate(view, label, start)
-            if found is None:
+                location = locate(view, label, start)
+            if location is None:
                 return
-            ref, row, offset, _ = found
+            ref, row, offset, _ = location
             try:
                 seqs = range(start, min(end, ref.seq) + 1)
-                for place in chunk_lookup.read(self.fs, ref, row, seqs=seqs, offset=offset):
-                    yield place
+                for stored in chunk_lookup.read(self.fs, ref, row, seqs=seqs, offset=offset):
+                    yield stored
                     start += 1
             except FileNotFoundError:
-                # Sealed or pruned since: its name is another one now.
+                # Sealed, compressed or pruned meanwhile.
                 if attempt == _ATTEMPTS - 1:
                     path = chunk_lookup.path_of(ref, row)
                     raise DamagedStoreError(path, None, "file is missing") from None
@@ -282,7 +282,7 @@ class Reader:
                 return
 
     def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
-        """Return where a message is, by its id."""
+        """Return the position of a message, by its id."""
         for tail in self._tails():
             if leaf_hash in tail.leaves:
                 return tail.leaves[leaf_hash]
@@ -294,7 +294,7 @@ class Reader:
         return None
 
     def seq_at(self, label: Label, hub_ts: int) -> int:
-        """Return the first entry at or after a time that was not pruned; one beyond the head if none is."""
+        """Return the first entry at or after a time that is not pruned; head + 1 if there is none."""
         tails = self._tails()  # before the index: what leaves a tail is in the index by then
         with self._index.view() as view:
             ref = view.ref(label)
@@ -310,7 +310,7 @@ class Reader:
         return self._checked_time(label, self.last_seq(label) + 1, first, hub_ts)
 
     def _checked_time(self, label: Label, seq: int, first: int, hub_ts: int) -> int:
-        """Return ``seq`` if the entry before it is older: else the index has lost a second."""
+        """Return ``seq``; raise if the entry before it is not older, which the index then lacks."""
         if seq == first:
             return seq
         try:
@@ -318,7 +318,7 @@ class Reader:
         except StaleIndexError:
             raise
         except DamagedStoreError:
-            return seq  # a reader of that entry gets the error; others can be read
+            return seq  # reading that entry raises the error; others are readable
         if before >= hub_ts:
             raise StaleIndexError(paths.INDEX, None, f"entry {seq - 1} is missing among the times")
         return seq
@@ -326,7 +326,7 @@ class Reader:
     # --- proofs ---------------------------------------------------------------------------------------------
 
     def leaf(self, label: Label, seq: int) -> LeafHash:
-        """Return the leaf of an entry: its receipt's; of a pruned one, the node's."""
+        """Return the leaf of an entry: from its receipt or, if pruned, from the node store."""
         try:
             return self.entry(label, seq).receipt.leaf_hash
         except PrunedError:
@@ -337,14 +337,14 @@ class Reader:
         return read_peaks(self._nodes(label, size), size)
 
     def prove(self, label: Label, seq: int, size: int | None = None) -> MmrProof:
-        """Prove an entry at a size: its own, if none is given. Checked before it is returned."""
+        """Prove an entry at a size, by default its own. The proof is verified before it is returned."""
         size = seq if size is None else size
         own = seq == size
-        kept = self._proofs.get((label, seq)) if own else None
-        if kept is not None:
-            return kept
+        cached = self._proofs.get((label, seq)) if own else None
+        if cached is not None:
+            return cached
         if not own:
-            self._nodes(label, size)  # refuses a size that the log has not
+            self._nodes(label, size)  # raises if the log is shorter
             check_seq(seq, size)
         leaf, root = self._leaf_and_root(label, seq, size)
         proof = assemble_proof(self._read_nodes(label, proof_positions(seq, size)), seq, size)
@@ -355,7 +355,7 @@ class Reader:
         return proof
 
     def _leaf_and_root(self, label: Label, seq: int, size: int) -> tuple[LeafHash, NodeHash]:
-        """Return what a proof connects; at an entry's own size both are in its receipt."""
+        """Return the leaf and root of a proof; at an entry's own size both are in its receipt."""
         if seq == size:
             with suppress(PrunedError):
                 receipt = self.entry(label, seq).receipt
@@ -372,14 +372,14 @@ class Reader:
 
     @contextmanager
     def _blaming_nodes(self, label: Label) -> Iterator[None]:
-        # A damaged node store must give an error here, not a proof that fails at the client.
+        # A damaged node store must raise an error here, not result in a proof that the client rejects.
         try:
             yield
         except ProtocolError as error:
             raise StaleIndexError(paths.nodes(self.domain_of(label), label), None, str(error)) from error
 
     def root(self, label: Label, size: int) -> NodeHash:
-        """Return the root after an entry: its receipt's; of a pruned one, what the nodes say."""
+        """Return the root after an entry: from its receipt or, if pruned, from the node store."""
         try:
             return self.entry(label, size).receipt.mmr_root
         except PrunedError:
@@ -396,20 +396,20 @@ class Reader:
     def _read_nodes(self, label: Label, positions: Sequence[int]) -> list[NodeHash]:
         """Return the nodes at some positions."""
         tails = [tail.labels[label] for tail in self._tails() if label in tail.labels]
-        found = {at: node for at in positions for tail in tails if (node := tail.node(at)) is not None}
-        stored = [at for at in positions if at not in found]
+        nodes = {at: node for at in positions for tail in tails if (node := tail.node(at)) is not None}
+        stored = [at for at in positions if at not in nodes]
         if stored:
-            found.update(zip(stored, read_nodes(self.fs, self.domain_of(label), label, stored), strict=True))
-        return [found[at] for at in positions]
+            nodes.update(zip(stored, read_nodes(self.fs, self.domain_of(label), label, stored), strict=True))
+        return [nodes[at] for at in positions]
 
     # --- checkpoints and manifest ---------------------------------------------------------------------------
 
     def checkpoint(self, label: Label, upto_seq: int) -> Checkpoint | None:
         checkpoint = self.stated_checkpoint(label, upto_seq)
         if checkpoint is None or any(upto_seq in tail.checkpoints.get(label, {}) for tail in self._tails()):
-            return checkpoint  # those of a tail were made, or checked, when it was
+            return checkpoint  # those of a tail were made or checked with it
         path = paths.checkpoint(self.domain_of(label), label, upto_seq)
-        # The signature is for those who hold the hub's key; what it is about can be compared here.
+        # Verifying the signature needs the hub's key; what it signs is compared here.
         stated = (checkpoint.label_curr, checkpoint.upto_seq, checkpoint.mmr_root)
         pruned = upto_seq <= self._pruned_upto(label)
         root = checkpoint.mmr_root if pruned else self.entry(label, upto_seq).receipt.mmr_root
@@ -418,11 +418,11 @@ class Reader:
         return checkpoint
 
     def stated_checkpoint(self, label: Label, upto_seq: int) -> Checkpoint | None:
-        """Return a stored checkpoint as it is, for who compares it with the log himself."""
+        """Return a stored checkpoint without comparing it with the log."""
         for tail in self._tails():
-            found = tail.checkpoints.get(label, {}).get(upto_seq)
-            if found is not None:
-                return found
+            unflushed = tail.checkpoints.get(label, {}).get(upto_seq)
+            if unflushed is not None:
+                return unflushed
         path = paths.checkpoint(self.domain_of(label), label, upto_seq)
         stored = read_file(self.fs, path)
         try:
@@ -436,7 +436,7 @@ class Reader:
             return 0 if ref is None else ref.pruned_upto
 
     def latest_checkpoint(self, label: Label, upto_seq: int | None = None) -> Checkpoint | None:
-        """Return the last checkpoint, or the last one at or before an entry."""
+        """Return the newest checkpoint, or the newest at or before an entry."""
         limit = self.last_seq(label) if upto_seq is None else upto_seq
         best = 0
         for tail in self._tails():
@@ -447,26 +447,28 @@ class Reader:
         best = max(best, row.upto_seq if row else 0)
         return self.checkpoint(label, best) if best else None
 
-    def checkpoints(self, label: Label, start: int, end: int, most: int | None = None) -> list[Checkpoint]:
-        """Return the checkpoints of entries ``start`` to ``end``, in order: the first ``most`` of them."""
-        wanted = self.checkpoint_seqs(label, start, end, most)
-        stored = (self.checkpoint(label, seq) for seq in wanted)
+    def checkpoints(
+        self, label: Label, start: int, end: int, max_items: int | None = None
+    ) -> list[Checkpoint]:
+        """Return the first ``max_items`` checkpoints of entries ``start`` to ``end``, in order."""
+        seqs = self.checkpoint_seqs(label, start, end, max_items)
+        stored = (self.checkpoint(label, seq) for seq in seqs)
         return [item for item in stored if item is not None]
 
-    def checkpoint_seqs(self, label: Label, start: int, end: int, most: int | None = None) -> list[int]:
-        """Return which entries have a checkpoint."""
-        found = {seq for tail in self._tails() for seq in tail.checkpoints.get(label, {})}
+    def checkpoint_seqs(self, label: Label, start: int, end: int, max_items: int | None = None) -> list[int]:
+        """Return which of entries ``start`` to ``end`` have a checkpoint."""
+        seqs = {seq for tail in self._tails() for seq in tail.checkpoints.get(label, {})}
         with self._index.view() as view:
             ref = view.ref(label)
             if ref is not None:
-                for row in islice(view.checkpoints(ref.number, start), most):
+                for row in islice(view.checkpoints(ref.number, start), max_items):
                     if row.upto_seq > end:
                         break
-                    found.add(row.upto_seq)
-        return sorted(seq for seq in found if start <= seq <= end)[:most]
+                    seqs.add(row.upto_seq)
+        return sorted(seq for seq in seqs if start <= seq <= end)[:max_items]
 
     def manifest(self, label: Label) -> Manifest:
-        """Return what a label has, without reading it."""
+        """Return the chunks and bounds of a label, from the index."""
         head = self.head(label)
         if head is None:
             raise not_found("label", "there is no such label")
@@ -478,12 +480,12 @@ class Reader:
         return Manifest(label, head, rows, max(head.seq - stored, 0), first)
 
     def is_clean(self) -> bool:
-        """Tell whether the last writer has ended in order, and no other has begun."""
+        """Return whether the last writer closed cleanly, and none has started since."""
         with self._index.view() as view:
             return view.meta().clean
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        """Look at the index itself; for the partition planner."""
+        """Open a snapshot of the index; for the partition planner."""
         with self._index.view() as view:
             yield view

@@ -1,6 +1,6 @@
-"""What a log answers: pages, receipts, proofs, checkpoints. By a hub, or by its files alone.
+"""Read operations on a log: pages, receipts, proofs, checkpoints. For a hub, or on its files alone.
 
-Everything is found through the index; nothing here waits for the sequencer. Any thread may ask.
+All lookups go through the index; nothing here waits for the sequencer. Thread-safe.
 
 A stream has a label for each of its epochs (C-42).
 """
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 def epochs_of(reader: Reader, routing: RoutingKey, stream: StreamId) -> list[int]:
     """Return the epochs in which a stream has entries, ascending.
 
-    Where labels never change, a hub need not have found out which stream a label is of: epoch 0 is looked at.
+    Where labels never change, a hub may not know the stream of a label, so epoch 0 is checked by its label.
     """
     bound = (reader.binding(label) for label in reader.labels_of(stream))
-    found = {binding.epoch for binding in bound if binding is not None}
+    epochs = {binding.epoch for binding in bound if binding is not None}
     if reader.last_seq(labels.label(routing, stream, 0)):
-        found.add(0)
-    return sorted(found)
+        epochs.add(0)
+    return sorted(epochs)
 
 
 SERVER_VERSION: Final = __version__
 _VERSION_TEXT: Final = cbor.write_text(SERVER_VERSION)
-# Epochs that one request for checkpoints looks at, and checkpoints it returns.
+# Maximum of epochs that one request for checkpoints reads, and of checkpoints that it returns.
 _MAX_EPOCHS: Final = 1024
 _MAX_CHECKPOINTS: Final = 256
 _MAX_LISTED_EPOCHS: Final = 10_000
@@ -64,7 +64,7 @@ _MAX_LISTED_EPOCHS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageBounds:
-    """How much a page may hold."""
+    """Maximum size of a page."""
 
     max_items: int
     max_bytes: int
@@ -72,7 +72,7 @@ class PageBounds:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The entries that a request is about: ``start`` to ``end``, of a label with ``head``."""
+    """The entries of a request: ``start`` to ``end``, of a label whose last entry is ``head``."""
 
     start: int
     end: int
@@ -95,18 +95,18 @@ class ReadRequests:
     # --- pages ----------------------------------------------------------------------------------------------
 
     def waits(self, request: StreamRequest) -> bool:
-        """Tell whether a request asks for entries that do not exist yet."""
+        """Return whether a request is for entries that do not exist yet."""
         self._check(request)
         start = max(request.from_seq if request.cursor is None else request.cursor, 1)
         bound = request.to_seq is not None and request.to_seq < start
         return not bound and start > self._reader.last_seq(request.label)
 
     def page(self, request: StreamRequest) -> bytes:
-        """Return a page as it is sent. Built from stored bytes: a message is not taken apart to be read."""
-        found = self._range(request)
+        """Return an encoded page, built from stored bytes: messages are not decoded."""
+        span = self._range(request)
         items: list[bytes] = []
-        size, seq = 0, found.start - 1
-        for seq, msg, receipt in self._frames(request.label, found):
+        size, seq = 0, span.start - 1
+        for seq, msg, receipt in self._frames(request.label, span):
             item = b"\x01" + cbor.write_uint(seq) + b"\x02" + msg
             item = b"\xa3" + item + b"\x03" + receipt if request.with_receipts else b"\xa2" + item
             items.append(item)
@@ -116,12 +116,12 @@ class ReadRequests:
         fields = [
             b"\x01\x01",
             b"\x02" + cbor.write_bytes(request.label),
-            b"\x03" + cbor.write_uint(found.start),
+            b"\x03" + cbor.write_uint(span.start),
         ]
         if request.to_seq is not None:
-            fields.append(b"\x04" + cbor.write_uint(min(request.to_seq, found.head)))
+            fields.append(b"\x04" + cbor.write_uint(min(request.to_seq, span.head)))
         fields.append(b"\x05" + cbor.head(cbor.MAJOR_ARRAY, len(items)) + b"".join(items))
-        bound = found.head if request.to_seq is None else min(request.to_seq, found.head)
+        bound = span.head if request.to_seq is None else min(request.to_seq, span.head)
         if items and seq < bound:
             fields.append(b"\x06" + cbor.write_uint(seq + 1))
         if items and request.with_mmr_proof:
@@ -131,10 +131,10 @@ class ReadRequests:
 
     def sequence(self, label: Label, start: int, *, with_proof: bool) -> bytes:
         """Return a page for older clients: a sequence of {1: receipt, 2: msg, 3: mmr_proof?} (C-70)."""
-        found = self._range(StreamRequest(label=label, from_seq=start))
+        span = self._range(StreamRequest(label=label, from_seq=start))
         parts: list[bytes] = []
         size = 0
-        for seq, msg, receipt in self._frames(label, found):
+        for seq, msg, receipt in self._frames(label, span):
             item = b"\x01" + receipt + b"\x02" + msg
             if with_proof:
                 item = b"\xa3" + item + b"\x03" + self._reader.prove(label, seq).encode()
@@ -146,16 +146,16 @@ class ReadRequests:
                 break
         return b"".join(parts)
 
-    def _frames(self, label: Label, found: _Range) -> Iterator[tuple[int, bytes, bytes]]:
-        if found.is_empty:
+    def _frames(self, label: Label, span: _Range) -> Iterator[tuple[int, bytes, bytes]]:
+        if span.is_empty:
             return
-        seq = found.start
-        for place in self._reader.entries(label, found.start, found.end):
-            yield seq, place.frame.msg_bytes, place.frame.receipt_bytes
+        seq = span.start
+        for stored in self._reader.entries(label, span.start, span.end):
+            yield seq, stored.frame.msg_bytes, stored.frame.receipt_bytes
             seq += 1
 
     def _check(self, request: StreamRequest) -> None:
-        """Refuse what is wrong whatever the log holds (C-72)."""
+        """Raise if a request is invalid independently of the log (C-72)."""
         if request.label in self._reserved:
             raise ProtocolError(
                 Detail.VALUE,
@@ -173,12 +173,12 @@ class ReadRequests:
             raise bad_request("to_seq", "from_seq is beyond to_seq")
 
     def _range(self, request: StreamRequest) -> _Range:
-        """Work out which entries are meant (C-72)."""
+        """Return the range of entries of a request (C-72)."""
         self._check(request)
         start = max(request.from_seq if request.cursor is None else request.cursor, 1)
         head = self._head(request.label)
-        most = min(request.max_items or self._bounds.max_items, self._bounds.max_items)
-        end = min(head, start + most - 1)
+        max_items = min(request.max_items or self._bounds.max_items, self._bounds.max_items)
+        end = min(head, start + max_items - 1)
         if request.to_seq is not None:
             end = min(end, request.to_seq)
         return _Range(start, end, head)
@@ -190,7 +190,7 @@ class ReadRequests:
         return head
 
     def _check_entry(self, label: Label, seq: int) -> None:
-        """Refuse what is not there; entries are numbered from 1 (C-72)."""
+        """Raise if the entry does not exist; entries are numbered from 1 (C-72)."""
         if not 1 <= seq <= self._head(label):
             raise not_found("stream_seq", f"there is no entry {seq}")
 
@@ -216,7 +216,7 @@ class ReadRequests:
         return ProofResponse(mmr_proof=proof, server_version=SERVER_VERSION)
 
     def consistency(self, request: ConsistencyRequest) -> ConsistencyResponse:
-        """Return the proof that a log has only grown."""
+        """Return the proof that a log has only been appended to."""
         self._head(request.label)
         if not 1 <= request.old_size <= request.new_size:
             raise bad_request("old_size", "old_size must be between 1 and new_size")
@@ -225,7 +225,7 @@ class ReadRequests:
         )
 
     def report_equivocation(self, request: EquivocationRequest) -> EquivocationResponse:
-        """Report whether two receipts are ours and cannot both be true (API-064)."""
+        """Return whether two receipts of this hub contradict each other (API-064)."""
         for name, receipt in (("first", request.first), ("second", request.second)):
             self._verify(name, receipt)
         return EquivocationResponse(ok=request.first.contradicts(request.second))
@@ -246,36 +246,36 @@ class ReadRequests:
     def checkpoint_latest(self, request: CheckpointLatestRequest) -> CheckpointResponse:
         """Return the newest checkpoint of a label."""
         self._head(request.label)
-        found = self._reader.latest_checkpoint(request.label)
-        if found is None:
+        checkpoint = self._reader.latest_checkpoint(request.label)
+        if checkpoint is None:
             raise not_found("checkpoint", "the label has no checkpoint yet; ask /v1/checkpoint to make one")
-        return CheckpointResponse(checkpoint=found, server_version=SERVER_VERSION)
+        return CheckpointResponse(checkpoint=checkpoint, server_version=SERVER_VERSION)
 
     def checkpoint_range(self, request: CheckpointRangeRequest) -> CheckpointRangeResponse:
-        """Return the checkpoints of a stream; epoch after epoch, as far as one answer goes."""
+        """Return the checkpoints of a stream by epoch, as many as one response holds."""
         if request.epoch_min > request.epoch_max:
             raise bad_request("epoch_max", "epoch_min is beyond epoch_max")
-        found: list[Checkpoint] = []
+        checkpoints: list[Checkpoint] = []
         last = min(request.epoch_max, request.epoch_min + _MAX_EPOCHS - 1)
         start = request.from_seq or 1
         for epoch in range(request.epoch_min, last + 1):
             label = labels.label(self.identity.routing_key, request.stream_id, epoch)
             head = self._reader.last_seq(label)
-            room = _MAX_CHECKPOINTS - len(found)
-            here = self._reader.checkpoints(label, start, head, room + 1) if head else []
-            found += here[:room]
-            if len(here) > room:
+            room = _MAX_CHECKPOINTS - len(checkpoints)
+            of_label = self._reader.checkpoints(label, start, head, room + 1) if head else []
+            checkpoints += of_label[:room]
+            if len(of_label) > room:
                 return CheckpointRangeResponse(
-                    checkpoints=tuple(found), next_epoch=epoch, next_seq=here[room].upto_seq
+                    checkpoints=tuple(checkpoints), next_epoch=epoch, next_seq=of_label[room].upto_seq
                 )
             start = 1
         more = last + 1 if last < request.epoch_max else None
-        return CheckpointRangeResponse(checkpoints=tuple(found), next_epoch=more)
+        return CheckpointRangeResponse(checkpoints=tuple(checkpoints), next_epoch=more)
 
     def epochs(self, request: StreamEpochsRequest) -> StreamEpochsResponse:
-        """Return in which epochs a stream has entries; as many as one answer holds."""
+        """Return the epochs in which a stream has entries, as many as one response holds."""
         first = request.from_epoch or 0
-        found = epochs_of(self._reader, self.identity.routing_key, request.stream_id)
-        found = [epoch for epoch in found if epoch >= first]
-        more = found[_MAX_LISTED_EPOCHS] if len(found) > _MAX_LISTED_EPOCHS else None
-        return StreamEpochsResponse(epochs=tuple(found[:_MAX_LISTED_EPOCHS]), next_epoch=more)
+        epochs = epochs_of(self._reader, self.identity.routing_key, request.stream_id)
+        epochs = [epoch for epoch in epochs if epoch >= first]
+        more = epochs[_MAX_LISTED_EPOCHS] if len(epochs) > _MAX_LISTED_EPOCHS else None
+        return StreamEpochsResponse(epochs=tuple(epochs[:_MAX_LISTED_EPOCHS]), next_epoch=more)

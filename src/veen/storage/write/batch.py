@@ -1,4 +1,4 @@
-"""Entries that are being admitted together: placed behind each other, not written yet."""
+"""A batch of entries that are admitted together: positioned one after another, not written yet."""
 
 from typing import Protocol
 
@@ -18,21 +18,21 @@ from veen.storage.read.reader import Reader
 
 
 class CommittedLog(Protocol):
-    """What a batch continues: the log up to now, as its writer knows it."""
+    """The log that a batch continues: the writer's view of what is committed."""
 
     def head(self, label: Label) -> Head:
         """Return the head of a label that may be appended to."""
 
     @property
     def reader(self) -> Reader:
-        """What has been committed."""
+        """A reader of the committed log."""
 
     def domain_of(self, label: Label) -> Domain:
         """Return which log a label belongs to."""
 
     @property
     def floor_ts(self) -> int:
-        """The lowest hub_ts that the next entry may have."""
+        """The minimum hub_ts of the next entry."""
 
     @property
     def limits(self) -> Limits:
@@ -40,15 +40,14 @@ class CommittedLog(Protocol):
 
 
 class Batch:
-    """A batch sees the log as it will be when the batch is committed.
+    """Entries to commit, and a view of the log as it will be after the commit.
 
-    It may continue a batch that is still being committed, in another thread: that one does not change any
-    more, and what it has added is here twice for a moment, as itself and as part of the log, which says the
-    same.
+    A batch may continue another one that is being committed in another thread. That one does not change any
+    more; for a moment its entries are seen both in it and in the log, with the same result.
     """
 
     def __init__(self, committed: CommittedLog, number: int, after: "Batch | None" = None) -> None:
-        # Which commit of the writer this is going to be.
+        # The number of the writer's commit that this will be.
         self.number = number
         self._committed = committed
         self._after = after
@@ -58,11 +57,11 @@ class Batch:
         self.bindings: list[Binding] = []
         self._bindings: dict[Label, StreamEpoch | None] = {}
         self.added = Tail(segment=0)
-        # The lowest hub_ts that the next entry may have (C-15).
+        # The minimum hub_ts of the next entry (C-15).
         self.floor_ts: int = (after or committed).floor_ts
 
     def settle(self) -> None:
-        """Let go of the batch before: it has been committed, and the log has it."""
+        """Drop the reference to the previous batch, which is now committed."""
         self._after, self._log = None, self._committed.reader
 
     @property
@@ -79,11 +78,11 @@ class Batch:
         return self.head(label).seq
 
     def client(self, label: Label, client_id: VerifyKey) -> ClientCursor:
-        """Return how far a client has come in a label."""
+        """Return the cursor of a client in a label."""
         return self.added.clients.get((label, client_id)) or self._log.client(label, client_id)
 
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
-        """Return when a token was first seen."""
+        """Return the record of a token: when it was first seen, and its rate bucket."""
         known, seen = self._log.auth(auth_ref), self.added.auths.get(auth_ref)
         return known.merged(seen) if known and seen else known or seen
 
@@ -93,7 +92,7 @@ class Batch:
         return self.added.since.get(client_id) if known is None else known
 
     def token(self, auth_ref: AuthRef) -> CapToken | None:
-        """Return a token that was authorized."""
+        """Return an authorized token."""
         known = self._log.token(auth_ref)
         seen = self.added.auths.get(auth_ref)
         if known is not None or seen is None or not seen.authorize_seq:
@@ -103,32 +102,32 @@ class Batch:
         return CapToken.decode(authorized.record.content, self._committed.limits)
 
     def binding(self, label: Label) -> StreamEpoch | None:
-        """Return the stream and epoch of a label, if the hub has found out."""
+        """Return the stream and epoch of a label, if known."""
         added = self.added.bindings.get(label)
         if added is not None:
             return added
-        if label not in self._bindings:  # asked for every message, and few labels share a batch
+        if label not in self._bindings:  # cached: looked up for every message, and a batch has few labels
             self._bindings[label] = self._log.binding(label)
         return self._bindings[label]
 
     def find(self, leaf_hash: LeafHash) -> tuple[Label, int] | None:
-        """Return where a message is, by its id."""
+        """Return the position of a message, by its id."""
         return self.added.leaves.get(leaf_hash) or self._log.find(leaf_hash)
 
     def append(self, record: NewEntry, sign: SignReceipt) -> Receipt:
-        """Place a record at the end of its label and return its receipt: not to be sent before the commit."""
+        """Append a record to its label and return the receipt, which must not be sent before the commit."""
         domain = self._committed.domain_of(record.label)
         if (record.client_id is not None) != (domain is Domain.DATA):
             raise ProtocolError(
                 Detail.VALUE, "the label belongs to another log", code=Code.FORBIDDEN, field="label"
             )
         limits = self._committed.limits
-        most = limits.max_msg_bytes  # of a frame, whatever is in it
+        max_bytes = limits.max_msg_bytes  # of the content of a frame, of any kind
         if domain is Domain.AUTHORIZE:
-            most = min(most, limits.max_cap_bytes)
-        if len(record.content) > most:  # admission refuses it too; but here it would spoil the directory
+            max_bytes = min(max_bytes, limits.max_cap_bytes)
+        if len(record.content) > max_bytes:  # rejected by admission too; would make the directory invalid
             raise ProtocolError(
-                Detail.FIELD_SIZE, f"{len(record.content)} bytes exceed {most}", max_allowed=most
+                Detail.FIELD_SIZE, f"{len(record.content)} bytes exceed {max_bytes}", max_allowed=max_bytes
             )
         staged = stage(record, self.head(record.label), sign)
         if staged.head.hub_ts < self.floor_ts:
@@ -139,6 +138,6 @@ class Batch:
         return staged.receipt
 
     def bind(self, binding: Binding) -> None:
-        """Record the stream and epoch of a label along with the entry that needed it."""
+        """Record the stream and epoch of a label, together with its entry."""
         self.bindings.append(binding)
         self.added.bind(binding)

@@ -1,8 +1,8 @@
-"""What entries make of a label's files: where chunks end, and every row and byte that follows. Pure.
+"""Plans how entries extend a label's files: chunk boundaries, and all rows and bytes that follow. Pure.
 
 The rule of 001 section 4.8.2 as decided in C-81: a chunk is sealed before an entry that would make it too
 long, and after the entry that makes it full. Nothing else seals one, so boundaries follow from the log
-and its limits alone; flushing in other portions, or rebuilding, gives the same files.
+and its limits alone; flushing in other portions, or rebuilding, results in the same files.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from veen.storage.journal.tail import Staged
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The end of a chunk: its summary, and the peaks of the label there."""
+    """The end of a chunk: its summary, and the peaks of the label at that entry."""
 
     summary: ChunkSummary
     peaks: Peaks
@@ -27,7 +27,7 @@ class Seal:
 
 @dataclass(slots=True)
 class Slice:
-    """What is added to one chunk file."""
+    """Bytes to append to one chunk file."""
 
     chunk_start: int
     offset: int
@@ -37,7 +37,7 @@ class Slice:
 
 @dataclass(slots=True)
 class Growth:
-    """All that some entries add to a label."""
+    """Everything that entries add to a label."""
 
     before: LabelState
     state: LabelState
@@ -50,12 +50,12 @@ class Growth:
 
     @property
     def seals(self) -> list[Seal]:
-        """The chunks that end here."""
+        """The ends of chunks among the slices."""
         return [item.seal for item in self.slices if item.seal is not None]
 
 
 def grow(state: LabelState, entries: Sequence[Staged], limits_at: LimitsAt) -> Growth:
-    """Add entries that follow each other, and the label's head."""
+    """Plan the addition of consecutive entries that continue the label's head."""
     shaper = _Shaper(state)
     for staged in entries:
         limits = limits_at(staged.head.hub_ts)
@@ -91,7 +91,7 @@ class _Shaper:
         if self._slice is None:
             self._slice = Slice(self._start, self.size)
             growth.slices.append(self._slice)
-        # The first entry that is kept stands for its second, even if pruned ones were in it too.
+        # A second's row has its first entry that is not pruned.
         if head.hub_ts != self._head.hub_ts or self._head.seq == growth.before.pruned_upto:
             growth.times.append((head.hub_ts, head.seq))
         growth.nodes += staged.nodes
@@ -116,7 +116,7 @@ class _Shaper:
 
     def seal(self) -> None:
         self._close_block()
-        if self._slice is None:  # the entry that did not fit is the first to come: nothing to add but the end
+        if self._slice is None:  # the first entry did not fit, so the slice is only the end of the chunk
             self._slice = Slice(self._start, self.size)
             self._growth.slices.append(self._slice)
         summary = ChunkSummary(

@@ -1,4 +1,4 @@
-"""Compressing sealed chunks, once, if the directory's registry says so (001 section 4.8.4; C-87)."""
+"""Compression of sealed chunks, if the directory's registry has it (001 section 4.8.4; C-87)."""
 
 import bz2
 
@@ -13,7 +13,7 @@ _LEVEL = 9
 
 
 def pack_next(fs: Filesystem, index: Index) -> bool:
-    """Compress one chunk that waits for it; False if none does. Can be done again after any interruption."""
+    """Compress one chunk that is due; False if there is none. Can be repeated after any interruption."""
     with index.view() as view:
         waiting = view.first_unpacked()
         if waiting is None:

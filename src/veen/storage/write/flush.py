@@ -1,15 +1,15 @@
-"""Moving a tail into chunk files: everything after the commit point, in steps that can be done again.
+"""Flush: moves a tail into chunk files, after the commit point, in steps that can be repeated.
 
     1  entries to chunk files, nodes to node stores, receipts to the derived file: written and synced
-    2  summaries, peaks and checkpoints of sealed chunks: written beside and renamed
-    3  sealed chunks get their names
+    2  summaries, peaks and checkpoints of sealed chunks: temporary files written and renamed
+    3  sealed chunks renamed
     4  directories synced
-    5  one transaction of the index says that all of this is there
-    6  the journal segment is deleted
+    5  one transaction of the index commits all of this
+    6  journal segment deleted
 
-Until step 5 the index says how long every file was before, so an interrupted flush is done again from
-the start (``redo``): what it left behind is taken away first, as far as the journal covers it. Every name is
-made again too: a directory whose sync has failed may count as synced afterwards.
+Until step 5 the index has the previous length of every file, so an interrupted flush is repeated from the
+start (``redo``): what it wrote is removed first, as far as the journal covers it. All files are renamed again
+too, because a directory whose sync failed may be reported as synced afterwards.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,9 +36,9 @@ from veen.storage.write.chunk_plan import Growth, Slice, grow
 
 
 def record_entries(changes: Changes, growths: Sequence[Growth], tail: Tail) -> None:
-    """Write what ``growths`` add to their labels; ``tail`` has how far clients and tokens have come.
+    """Write the rows of ``growths``, and of the clients and tokens of ``tail``.
 
-    Leaves are not in it: ``Index.add_leaves`` writes them ahead.
+    Leaves are not included: ``Index.add_leaves`` writes them first.
     """
     for growth in growths:
         number = growth.before.number
@@ -57,26 +57,26 @@ def record_entries(changes: Changes, growths: Sequence[Growth], tail: Tail) -> N
         changes.put_auth(auth_ref, record)
 
 
-# Signs the checkpoint of a label: (label, upto_seq, mmr_root, its stream and epoch if they are known).
+# Signs the checkpoint of a label: (label, upto_seq, mmr_root, its stream and epoch if known).
 SignCheckpoint = Callable[[Label, int, NodeHash, StreamEpoch | None], Checkpoint]
 
 
 # Files that a repair can rebuild.
 _DERIVED = (".mmr", ".cborseq")
-# Files that were made with the directory.
+# Files that are created with the directory.
 _ALWAYS_THERE = (paths.RECEIPTS, paths.CHECKPOINTS)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What a flush is going to do, before it does anything."""
+    """All steps of a flush, determined before the first is taken."""
 
     redo: bool
     writes: list[Write] = field(default_factory=list)
     growths: list[Growth] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     renames: list[tuple[str, str]] = field(default_factory=list)
-    # Renames of an interrupted flush that are taken back first.
+    # Renames of an interrupted flush to undo first.
     undone: list[tuple[str, str]] = field(default_factory=list)
     rows: list[tuple[int, CheckpointRow]] = field(default_factory=list)
     receipts: list[bytes] = field(default_factory=list)
@@ -85,7 +85,7 @@ class _Plan:
 
 
 class Flush:
-    """Moves tails; holds what does not change from one to the next."""
+    """Flushes tails of one directory."""
 
     def __init__(
         self,
@@ -103,11 +103,11 @@ class Flush:
         self._domain_of = domain_of
 
     def run(self, tail: Tail, *, redo: bool, clean: bool | None = None) -> None:
-        """Move one tail and release its segment. ``clean`` sets the index's mark, if given."""
+        """Flush one tail and delete its segment. ``clean`` sets the index's mark, unless None."""
         with self._index.view() as view:
             meta = view.meta()
             plan = None if meta.journal > tail.segment else self._plan(tail, view, meta, _Plan(redo))
-        if plan is not None:  # else an earlier attempt got as far as the index
+        if plan is not None:  # otherwise an earlier attempt has committed the index
             self._carry_out(plan, tail, meta, clean=clean)
         self._fs.unlink(paths.journal(tail.segment))
         self._fs.sync_dir(paths.STATE_DIR)
@@ -171,7 +171,7 @@ class Flush:
                 plan, paths.summary(domain, label, item.chunk_start, end), item.seal.summary.encode()
             )
             plan.renames.append((growing, sealed))
-            if self._fs.size(sealed) is not None:  # an interrupted flush came this far
+            if self._fs.size(sealed) is not None:  # by an interrupted flush
                 if not plan.redo or self._fs.size(growing) is not None:
                     raise DamagedStoreError(sealed, 0, "a chunk of this name exists already")
                 plan.undone.append((sealed, growing))
@@ -186,13 +186,13 @@ class Flush:
             plan.files[path] = data
 
     def _plan_checkpoints(
-        self, plan: _Plan, growth: Growth, asked: dict[int, Checkpoint], view: Snapshot
+        self, plan: _Plan, growth: Growth, requested: dict[int, Checkpoint], view: Snapshot
     ) -> None:
         state = growth.before
         due: dict[int, tuple[Peaks, int]] = {}
         for seal in growth.seals:
             due[seal.summary.end_seq] = seal.peaks, seal.summary.start_seq
-        for upto in asked:
+        for upto in requested:
             if upto not in due:
                 due[upto] = self._peaks_at(growth, upto), self._chunk_start(growth, upto, view)
         for upto, (peaks, chunk_start) in sorted(due.items()):
@@ -202,7 +202,7 @@ class Flush:
             known = view.checkpoint_at(state.number, upto)
             recorded = known is not None and known.upto_seq == upto
             stored = self._stored_checkpoint(path, peaks)
-            checkpoint = stored if recorded and stored else asked.get(upto)
+            checkpoint = stored if recorded and stored else requested.get(upto)
             if checkpoint is None:
                 checkpoint = self._sign(label, upto, peaks.root, state.binding)
             if stored != checkpoint or (plan.redo and not recorded):
@@ -226,7 +226,7 @@ class Flush:
         return checkpoint
 
     def _peaks_at(self, growth: Growth, upto: int) -> Peaks:
-        """Return the peaks after an entry that this flush moves, or an older one."""
+        """Return the peaks after an entry, which may be flushed now or stored already."""
         state = growth.before
         read_stored = node_reader(self._fs, state.domain, state.label)
         first = state.node_bytes // 32
@@ -248,17 +248,17 @@ class Flush:
         return row.start_seq
 
     def _take_back(self, plan: _Plan) -> None:
-        """Remove what an interrupted flush added: all of it is in the journal, and comes again."""
+        """Undo an interrupted flush: all that it added is in the journal, and is written again."""
         for sealed, growing in plan.undone:
             self._fs.rename(sealed, growing)
-        if plan.undone:  # durable before anything is cut off: a sealed chunk is never short
+        if plan.undone:  # durable before any truncation: a sealed chunk is always complete
             self._sync_domains(plan)
         for write in plan.writes:
             actual = self._fs.size(write.path) or 0
             if actual < write.offset:
                 derived = write.path.endswith(_DERIVED)
-                refusal = StaleIndexError if derived else DamagedStoreError
-                raise refusal(write.path, actual, f"file is shorter than the {write.offset} bytes known")
+                error_class = StaleIndexError if derived else DamagedStoreError
+                raise error_class(write.path, actual, f"file is shorter than the {write.offset} bytes known")
             if actual > write.offset + len(write.data):
                 raise StaleIndexError(
                     write.path, write.offset, "file is longer than index and journal together record"

@@ -1,8 +1,8 @@
-"""Pruning: dropping old chunks while everything later stays provable (decision C-85).
+"""Pruning: deletes old chunks while all later entries stay provable (decision C-85).
 
-Off unless asked for. Only whole sealed chunks go, from the beginning of a label. Kept for ever: summary,
-peaks, checkpoint, nodes, and a tombstone with the positions of clients and the first uses of tokens.
-The tombstone is durable before the index says "pruned", and that before the chunk is deleted.
+Only on request. Only complete sealed chunks are pruned, from the beginning of a label. Retained permanently:
+summary, peaks, checkpoint, nodes, and a tombstone with the cursors of clients and the first uses of tokens.
+The tombstone is durable before the index marks the chunk as pruned, and that before the chunk is deleted.
 """
 
 from dataclasses import replace
@@ -48,15 +48,15 @@ def prune(fs: Filesystem, index: Index, limits: Limits, label: Label, upto_seq: 
 
 
 def _finish_last(fs: Filesystem, state: LabelState, rows: list[ChunkRow]) -> None:
-    """Delete the chunk that an interrupted run had come to, if it is still there."""
-    done = [row for row in rows if row.pruned]
-    if done:
-        _delete(fs, state, done[-1])
+    """Delete the last chunk that an interrupted run marked as pruned, if it still exists."""
+    pruned = [row for row in rows if row.pruned]
+    if pruned:
+        _delete(fs, state, pruned[-1])
 
 
 def _delete(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
     plain = paths.chunk(state.domain, state.label, row.start_seq, row.end_seq)
-    for path in (plain, plain + paths.COMPRESSED):  # both, if compressing was interrupted
+    for path in (plain, plain + paths.COMPRESSED):  # both exist if compression was interrupted
         if fs.size(path) is not None:
             fs.unlink(path)
     fs.sync_dir(state.domain)
@@ -81,7 +81,7 @@ def _prune_chunk(fs: Filesystem, index: Index, state: LabelState, row: ChunkRow,
 
 
 def _require_kept(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
-    """Refuse to prune what could not be proved afterwards."""
+    """Raise if a chunk lacks a file that later proofs need."""
     domain, label, end = state.domain, state.label, row.end_seq
     for path in (
         paths.summary(domain, label, row.start_seq, end),
@@ -93,14 +93,14 @@ def _require_kept(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
 
 
 def make_tombstone(fs: Filesystem, state: LabelState, row: ChunkRow, limits: Limits) -> Tombstone:
-    """Read a chunk as a whole, checking it, and return what is kept of it."""
+    """Read and check a complete chunk, and return the tombstone that replaces it."""
     clients: dict[VerifyKey, ClientPosition] = {}
     uses: dict[AuthRef, FirstUse] = {}
     root = NodeHash(b"")
     seqs = range(row.start_seq, row.end_seq + 1)
-    for place in chunk_lookup.read(fs, state.ref, row, seqs=seqs, offset=0):
-        root = place.entry.receipt.mmr_root
-        _note(new_entry_of(state.domain, place.entry, limits), place.entry.receipt.hub_ts, clients, uses)
+    for stored in chunk_lookup.read(fs, state.ref, row, seqs=seqs, offset=0):
+        root = stored.entry.receipt.mmr_root
+        _note(new_entry_of(state.domain, stored.entry, limits), stored.entry.receipt.hub_ts, clients, uses)
     return Tombstone(
         label=state.label,
         start_seq=row.start_seq,

@@ -1,4 +1,4 @@
-"""Derived files for those who hold the directory but not the database (C-83, C-88)."""
+"""Derived files for readers of the directory that do not read the index (C-83, C-88)."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from veen.storage.fs import Filesystem
 from veen.storage.index.index import Index, Snapshot
 from veen.storage.index.label_state import LabelState
 
-# How a receipt begins; and enough bytes to hold a whole one at the end of a file of them.
+# The first bytes of a receipt; and enough bytes from the end of the file to contain a complete one.
 _RECEIPT_START: Final = bytes.fromhex("87015820")
 _LAST_BYTES: Final = 4096
 
@@ -32,7 +32,7 @@ def checkpoint_index(view: Snapshot, state: LabelState) -> CheckpointIndex:
 
 
 def write_checkpoint_indexes(fs: Filesystem, index: Index) -> None:
-    """Write the checkpoint index of every label whose file is out of date; names synced."""
+    """Write the checkpoint index of every label whose file is out of date, durably."""
     with index.change() as changes:
         stale = changes.stale()
         domains = set()
@@ -49,7 +49,7 @@ def write_checkpoint_indexes(fs: Filesystem, index: Index) -> None:
 
 
 def newest_label(fs: Filesystem) -> Label | None:
-    """Return a label of the last messages that were moved into chunks, by the copy of their receipts."""
+    """Return a label of the most recently flushed messages, from the copies of their receipts."""
     size = fs.size(paths.RECEIPTS) or 0
     data = fs.read(paths.RECEIPTS, max(0, size - _LAST_BYTES)) if size else b""
     at = len(data)
@@ -57,5 +57,5 @@ def newest_label(fs: Filesystem) -> Label | None:
         try:
             return Receipt.decode(data[at:]).label
         except ProtocolError:
-            continue  # the same bytes inside a hash
+            continue  # these bytes were inside a hash
     return None

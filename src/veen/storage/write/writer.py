@@ -1,15 +1,15 @@
 """The writer of a data directory: one process, one committing thread.
 
     batch = writer.batch()
-    receipt = batch.append(record, sign)      # placed and framed; nothing is written
-    writer.commit(batch)                      # durable when this returns: now receipts may leave
+    receipt = batch.append(record, sign)      # positioned and framed; nothing is written
+    writer.commit(batch)                      # durable when this returns: receipts may be sent
 
-While one thread commits a batch, another may fill the next one: ``writer.batch(after=batch)``. It can only be
-committed if the one before it was.
+While one thread commits a batch, another may fill the next one: ``writer.batch(after=batch)``. That one can
+only be committed after its predecessor.
 
-``flush`` moves what is durable into chunk files; it may run in another thread (``start_background``). A full
-disk undoes the batch it meets. Any other error of the disk stops the writer until it is opened again; reading
-goes on.
+``flush`` moves committed entries into chunk files; it may run in another thread (``start_background``). If
+the disk is full, the batch is rolled back. After any other disk error the writer stops until it is opened
+again; reads continue.
 """
 
 import errno
@@ -52,42 +52,42 @@ from veen.storage.write.flush import Flush, SignCheckpoint
 from veen.storage.write.retention import prune
 from veen.storage.write.sidecars import write_checkpoint_indexes
 
-# Nothing is wrong with the disk then, and nothing was changed: it can be tried again.
+# Errors that leave the disk unchanged and can be retried.
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
-# Heads kept in memory of labels that are not in a tail. Any number of labels uses no more.
+# Size of the cache of heads of labels that are not in a tail.
 _KEPT_HEADS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How much may be in the journal only: bounds memory, and what a start has to replay."""
+    """Bounds of the journal, and so of memory and of what a start has to replay."""
 
-    # A segment is moved into chunks when it has grown to this, and commits wait when it has grown to twice
-    # as much. One more may be on its way, so the journal has four times this at most.
+    # A segment is flushed at this size, and commits wait at twice this size. Since another one may be flushed
+    # meanwhile, the journal has at most four times this size.
     segment_bytes: int = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a start found in the journal."""
+    """Entries recovered from the journal at a start."""
 
     segments: int = 0
     entries: int = 0
-    # Bytes of batches that were never acknowledged, and were dropped.
+    # Dropped bytes of batches that were never acknowledged.
     torn_bytes: int = 0
 
 
-# Entries are in chunk files, for readers that do not look at the journal, after this long.
+# How long until entries are in chunk files, for readers that do not read the journal.
 DEFAULT_INTERVAL_SEC: Final = 2.0
 
 
 class Writer:
-    """Appends to a data directory that it has locked."""
+    """Appends to a data directory that it has locked. Commits are made by one thread."""
 
     def __init__(
         self,
         fs: Filesystem,
-        held: FileLock,
+        lock: FileLock,
         index: Index,
         store: StoreRecord,
         *,
@@ -100,7 +100,7 @@ class Writer:
         self.domain_of = domains_of(store.hub_id)
         self.reader = Reader(fs, index, store, lambda: self._tails)
         self.recovered = Recovered()
-        self._held = held
+        self._held = lock
         self._index = index
         self._sign = sign_checkpoint
         self._random = random
@@ -133,14 +133,14 @@ class Writer:
         limits: Limits | None = None,
         options: Options | None = None,
     ) -> "Writer":
-        """Lock a directory, finish what an earlier writer left, and be ready to append.
+        """Lock a directory and recover what an earlier writer has not flushed.
 
-        ``limits``, if given, must be those of the directory.
+        ``limits``, unless None, must be those of the directory.
         """
-        held = index = None
+        lock = index = None
         try:
-            open_store(fs)  # before the lock: nothing is made in a place that is not a data directory
-            held = take_lock(fs, owner)
+            open_store(fs)  # before the lock, which would create files in any directory
+            lock = take_lock(fs, owner)
             store = open_store(fs)
             if limits is not None:
                 require_limits(store, limits)
@@ -148,7 +148,7 @@ class Writer:
             make_certain(fs, store)
             writer = cls(
                 fs,
-                held,
+                lock,
                 index,
                 store,
                 sign_checkpoint=sign_checkpoint,
@@ -159,8 +159,8 @@ class Writer:
         except BaseException as error:
             if index is not None:
                 index.close()
-            if held is not None:
-                held.release()
+            if lock is not None:
+                lock.release()
             if isinstance(error, OSError | lmdb.Error):
                 raise WriterStoppedError(
                     f"the writer cannot start: {error}; check the disk and its free space"
@@ -172,7 +172,7 @@ class Writer:
         with self._index.view() as view:
             meta = view.meta()
         for number in segments(self.fs):
-            if number < meta.journal:  # moved before, not deleted in time
+            if number < meta.journal:  # flushed, but not deleted
                 self.fs.unlink(paths.journal(number))
         for read in list(unreleased(self.fs, meta)):
             settle(self.fs, read)
@@ -193,7 +193,7 @@ class Writer:
         self._tails = (Tail(self._segment.number),)
 
     def close(self) -> None:
-        """Move everything into chunk files, and let go of the directory. The journal is empty afterwards."""
+        """Flush everything into chunk files, and release the directory. The journal is empty afterwards."""
         try:
             if self._stopped is None:
                 self.flush()
@@ -212,13 +212,13 @@ class Writer:
         self._stopped = "closed"
 
     def halt(self, reason: str) -> None:
-        """Take no more entries; reading goes on."""
+        """Stop accepting entries; reads continue."""
         with self._room:
             self._stopped = self._stopped or reason
             self._room.notify_all()
 
     def abandon(self) -> None:
-        """Let go of the directory as it is; the next writer recovers. Acknowledged entries are durable."""
+        """Release the directory without a flush; the next writer recovers all acknowledged entries."""
         self._stopped = self._stopped or "closed"
         if self._segment is not None:
             self._segment.close()
@@ -226,7 +226,7 @@ class Writer:
         self._index.close()
         self._held.release()
 
-    # --- the log behind a batch -----------------------------------------------------------------------------
+    # --- the log that batches continue ----------------------------------------------------------------------
 
     @property
     def _active(self) -> Tail:
@@ -234,20 +234,20 @@ class Writer:
 
     @property
     def journal_bytes(self) -> int:
-        """How many bytes of entries are in the journal only."""
+        """Bytes of entries that are in the journal only."""
         return sum(tail.size for tail in self._tails)
 
     @property
     def floor_ts(self) -> int:
-        """The lowest hub_ts that the next entry may have (C-15)."""
+        """The minimum hub_ts of the next entry (C-15)."""
         return self.reader.floor_ts
 
     def head(self, label: Label) -> Head:
-        """Return the head of a label; its files are checked when it is first touched."""
+        """Return the head of a label; its files are checked the first time."""
         for tail in reversed(self._tails):
-            found = tail.labels.get(label)
-            if found is not None:
-                return found.head
+            label_tail = tail.labels.get(label)
+            if label_tail is not None:
+                return label_tail.head
         head = self._heads.get(label)
         if head is None:
             head = self._load(label)
@@ -266,12 +266,12 @@ class Writer:
     # --- committing -----------------------------------------------------------------------------------------
 
     def batch(self, after: Batch | None = None) -> Batch:
-        """Begin a batch, behind one that is being committed or behind the log."""
+        """Begin a batch that continues another one, which is being committed, or the log."""
         self._require_running()
         return Batch(self, self._commits if after is None else after.number + 1, after)
 
     def commit(self, batch: Batch) -> None:
-        """Make a batch durable. Its receipts may leave the process when this has returned."""
+        """Make a batch durable. Its receipts may be sent when this has returned."""
         assert batch.number == self._commits, "a batch is committed once, after everything that it depends on"
         if not batch.is_empty:
             self._make_room()
@@ -282,7 +282,7 @@ class Writer:
         self._commits += 1
 
     def checkpoint(self, label: Label, upto_seq: int) -> Checkpoint:
-        """Return the stored checkpoint of a prefix, or make it (C-40). It never ends a chunk (C-81)."""
+        """Return the checkpoint of a prefix; make it if there is none (C-40). Never seals a chunk (C-81)."""
         stored = self.reader.checkpoint(label, upto_seq)
         if stored is not None:
             return stored
@@ -292,11 +292,11 @@ class Writer:
         if self.reader.is_frozen(label):
             raise frozen()
         root = self.reader.root(label, upto_seq)
-        made = self._sign(label, upto_seq, root, self.reader.binding(label))
+        checkpoint = self._sign(label, upto_seq, root, self.reader.binding(label))
         with self._commit_lock, self._disk():
-            self._writable().append_checkpoint(made)
-            self._active.add_checkpoint(made)
-        return made
+            self._writable().append_checkpoint(checkpoint)
+            self._active.add_checkpoint(checkpoint)
+        return checkpoint
 
     def _writable(self) -> Segment:
         self._require_running()
@@ -309,21 +309,21 @@ class Writer:
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
-        """Stop for good on any error of the disk: what is on it now is for the next start to find out."""
+        """Stop the writer on any disk error: only the next start can establish what is on disk."""
         try:
             yield
         except (StoreFullError, WriterStoppedError, ProtocolError):
-            raise  # nothing was kept, nothing is unclear
+            raise  # the state of the disk is known
         except (OSError, lmdb.Error, DamagedStoreError) as error:
             self._stopped = str(error)
             raise _has_stopped(self._stopped) from error
-        except Exception as error:  # a fault of ours; after it, memory and disk may differ
+        except Exception as error:  # an internal error; after it, memory and disk may differ
             self._stopped = repr(error)
             raise
 
     @contextmanager
     def _maintenance(self) -> Iterator[None]:
-        """As ``_disk``, but a full disk only puts off what is done here: it can be done again."""
+        """As ``_disk``, but a full disk only delays the work, which can be repeated."""
         with self._disk():
             try:
                 yield
@@ -344,7 +344,7 @@ class Writer:
             return
         self.request_flush()
         with self._room:
-            # Wait for the background rather than let the journal grow: memory and recovery are bounded.
+            # Wait for the background flush rather than grow: memory and recovery time stay bounded.
             while self._stopped is None and self._active.size >= 2 * limit:
                 if self._full is not None:
                     raise StoreFullError(self._full)
@@ -353,29 +353,29 @@ class Writer:
     # --- flushing -------------------------------------------------------------------------------------------
 
     def start_background(self, interval_sec: float = DEFAULT_INTERVAL_SEC) -> "BackgroundFlush":
-        """Flush in a thread from now on, when a segment is full and at an interval, and not in commits."""
+        """Flush in a thread when a segment is full and at an interval, instead of in commits."""
         assert self._background is None, "one thread flushes"
         self._background = BackgroundFlush(self, interval_sec)
         return self._background
 
     def stop_background(self) -> None:
-        """End the thread; what it has not flushed is left to ``close``."""
+        """End the thread; ``close`` flushes what it has not."""
         background = self._background
         if background is not None:
             background.stop()
             self._background = None
 
     def request_flush(self) -> None:
-        """Have the journal flushed: by the thread if there is one, else here."""
+        """Flush the journal: in the background thread if there is one, otherwise here."""
         if self._background is None:
             self.flush()
         else:
             self._background.wake()
 
     def flush(self) -> None:
-        """Move everything committed before the call into chunk files, and release its journal segments."""
+        """Flush everything committed before the call into chunk files, and delete its journal segments."""
         with self._flush_lock:
-            for _ in self._tails:  # two, if an earlier flush met a full disk
+            for _ in self._tails:  # two, if an earlier flush failed because the disk was full
                 self._require_running()
                 with self._flushing():
                     if len(self._tails) == 1 and not self._freeze():
@@ -385,10 +385,10 @@ class Writer:
 
     def _flush_oldest(self) -> None:
         frozen = self._tails[0]
-        self._redo, again = True, self._redo  # until it is through: the journal still has all of it
-        self._flush.run(frozen, redo=again)
+        self._redo, redo = True, self._redo  # until it has succeeded; until then the journal has everything
+        self._flush.run(frozen, redo=redo)
         self._redo = False
-        # Heads first: a reader that misses the tail must not find an older one.
+        # Heads first: a thread that does not see the tail any more must not load an older head.
         for label, label_tail in frozen.labels.items():
             self._heads.put(label, label_tail.head)
         with self._commit_lock:
@@ -404,7 +404,7 @@ class Writer:
 
     @contextmanager
     def _flushing(self) -> Iterator[None]:
-        """Tell commits that wait for room how it went."""
+        """Wake commits that wait for room, with the outcome."""
         full = None
         try:
             yield
@@ -417,7 +417,7 @@ class Writer:
                 self._room.notify_all()
 
     def _freeze(self) -> bool:
-        """Close the active segment and begin another; False if there is nothing to move."""
+        """Close the active segment and begin another; False if it is empty."""
         with self._commit_lock, self._disk():
             if self._active.is_empty:
                 return False
@@ -429,7 +429,7 @@ class Writer:
                     raise
                 begun = paths.journal(old.number + 1)
                 if self.fs.size(begun) is not None:
-                    self.fs.unlink(begun)  # it would be in the way of the next attempt
+                    self.fs.unlink(begun)  # it would make the next attempt fail
                 raise StoreFullError("too many open files to start a journal segment") from error
             try:
                 old.end()
@@ -442,7 +442,7 @@ class Writer:
 
 
 def frozen() -> ProtocolError:
-    """Return the refusal of an entry for a label that a fork has copied."""
+    """Return the error for an entry to a label that a fork has copied."""
     return ProtocolError(
         Detail.VALUE, "the label belongs to the parent of this fork", code=Code.FORBIDDEN, field="label"
     )
@@ -458,7 +458,7 @@ class BackgroundFlush:
     """The thread of ``Writer.start_background``.
 
     Attributes:
-        error: Why the last flush failed, if it did.
+        error: The error of the last flush; None if it succeeded.
     """
 
     def __init__(self, writer: Writer, interval_sec: float) -> None:
@@ -488,8 +488,8 @@ class BackgroundFlush:
                 self._writer.flush()
                 self.error = None
             except StoreFullError as error:
-                self.error = error  # tried again at the next interval
-            except Exception as error:  # noqa: BLE001 - whatever it is, commits must not wait for this thread
+                self.error = error  # retried at the next interval
+            except Exception as error:  # noqa: BLE001 - after any error, commits must not wait for this thread
                 self.error = error
                 self._writer.halt(str(error))
                 return
