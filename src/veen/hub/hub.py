@@ -114,7 +114,7 @@ class Hub:
         )
         self.readers = ThreadPool(self.call)
         # A separate thread writes attachments, so that reads do not wait for their syncs.
-        self.putters = ThreadPool(self.call, threads=1, most=_MAX_PUTS)
+        self.putters = ThreadPool(self.call, threads=1, max_waiting=_MAX_PUTS)
         self.long_polls = LongPolls(settings.max_waiters)
         self.memory = ByteBudget(settings.max_held_bytes)
         self.stopping = False

@@ -11,14 +11,14 @@ _Wake = Callable[[], None]
 class LongPolls:
     """Callbacks to wake when a label grows."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_waiting: int) -> None:
+        self._max_waiting = max_waiting
         self._waiting: dict[Label, dict[_Wake, asyncio.TimerHandle]] = {}
         self.count = 0
 
     def add(self, label: Label, seconds: float, wake: _Wake) -> bool:
         """Call ``wake`` at the next entry or after the timeout; False if too many are waiting."""
-        if self.count >= self._most:
+        if self.count >= self._max_waiting:
             return False
         timer = asyncio.get_running_loop().call_later(seconds, self._expire, label, wake)
         self._waiting.setdefault(label, {})[wake] = timer

@@ -37,11 +37,11 @@ class ThreadPool:
     """A few threads and a queue of reads."""
 
     def __init__(
-        self, on_loop: Callable[..., None], *, threads: int = THREADS, most: int = MAX_WAITING
+        self, on_loop: Callable[..., None], *, threads: int = THREADS, max_waiting: int = MAX_WAITING
     ) -> None:
         """``on_loop`` calls a function with its argument on the loop, from any thread."""
         self._on_loop = on_loop
-        self._most = most
+        self._max_waiting = max_waiting
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._threads = [
             Thread(target=self._run, name=f"veen-reader-{number}", daemon=True) for number in range(threads)
@@ -52,7 +52,7 @@ class ThreadPool:
     @property
     def has_room(self) -> bool:
         """Whether the queue has room for another read."""
-        return self._queue.qsize() < self._most
+        return self._queue.qsize() < self._max_waiting
 
     def put(self, read: Job) -> None:
         """Queue a read."""
