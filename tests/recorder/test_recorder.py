@@ -249,7 +249,7 @@ class TestReplay:
             for entry in found.streams
         )
         nothing = replay_time(auditor, [ORDERS], 2**40, 2**41)
-        with pytest.raises(ManifestError, match="does not contain the last one"):
+        with pytest.raises(ManifestError, match="lacks the last one"):
             list(proven(auditor, replace(found, streams=more), [ORDERS], nothing))
         assert not list(proven(auditor, found, [ORDERS], replay_time(auditor, [ORDERS], 2**40, 2**41)))
 

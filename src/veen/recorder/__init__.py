@@ -1,8 +1,8 @@
-"""The server drive recorder: events, checkpoints, replay and verdicts, as a client makes them (SDR lines).
+"""The server drive recorder on the client side: events, checkpoints, replay and verdicts (SDR lines).
 
 from veen.recorder import Feed, RecorderHandler, RecorderMiddleware
 
-Names are loaded when they are asked for: an application that only logs needs nothing of the rest.
+Names are loaded at first use: an application that only logs does not load the rest.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""The cadence of checkpoints: when one is due, and what waits for it (SDR-011).
+"""The cadence of checkpoints: when one is due, and which entries wait for it (SDR-011).
 
-There is one rule, for those who make checkpoints, judge them or watch them. One is due when an entry has
-waited for ``every_sec``, and when ``each_events`` entries wait; checkpoints themselves need none.
+One rule for programs that make, judge or monitor checkpoints. A checkpoint is due when an entry has waited
+for ``every_sec``, or when ``each_events`` entries wait; checkpoints themselves need none.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,18 +21,18 @@ EACH_EVENTS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """How often there is to be a checkpoint; what is None does not count."""
+    """How often a checkpoint is made; a condition that is None is ignored."""
 
     every_sec: int | None = EVERY_SEC
     each_events: int | None = EACH_EVENTS
     grace_sec: int = 30
 
     def is_many(self, waiting: int) -> bool:
-        """Tell whether so many entries that wait are enough for a checkpoint."""
+        """Whether this number of waiting entries requires a checkpoint."""
         return self.each_events is not None and waiting >= self.each_events
 
     def is_late(self, since: int | None, until: int) -> bool:
-        """Tell whether an entry that has come then has waited too long."""
+        """Whether an entry that waits since ``since`` is overdue at ``until``."""
         if since is None or self.every_sec is None:
             return False
         return until - since > self.every_sec + self.grace_sec
@@ -42,41 +42,41 @@ DEFAULT_CADENCE: Final = Cadence()
 
 
 class Pace:
-    """Says when to make one; asks how many entries there are no more often than it has to."""
+    """Decides when to make a checkpoint; counts new entries only when needed."""
 
     def __init__(self, cadence: Cadence) -> None:
         self._cadence = cadence
         self._last: float | None = None
 
     def is_due(self, now: float, count_new: Callable[[], int]) -> bool:
-        """Tell whether a checkpoint is due; the first one is at once."""
+        """Whether a checkpoint is due; the first one is due at once."""
         every = self._cadence.every_sec
         if self._last is None or (every is not None and now - self._last >= every):
             return True
         return self._cadence.each_events is not None and self._cadence.is_many(count_new())
 
     def made(self, now: float) -> None:
-        """Note that one was made."""
+        """Record that a checkpoint was made."""
         self._last = now
 
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """A label with entries behind what is vouched for."""
+    """A label with entries after the covered range."""
 
     head: Head
     upto: int
 
 
 class UncoveredEntries:
-    """The entries that no checkpoint vouches for yet; checkpoints need none themselves."""
+    """The entries that no checkpoint covers yet, without the checkpoints themselves."""
 
     def __init__(self, client: Client, streams: Iterable[str], standing: CoveredLog) -> None:
         standing.refresh()
         names = {*streams, *standing.streams} - {CHECKPOINTS_STREAM}
         self._client = client
         self._tails: list[_Tail] = []
-        #: How far the stream of changes goes, in each epoch: what is declared is as old as this.
+        # Last number of the stream of changes in each epoch: the version of the declarations.
         self.changes: dict[int, int] = {}
         for head in standing.find_heads(names):
             if head.stream == CHANGES_STREAM:
@@ -88,17 +88,17 @@ class UncoveredEntries:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of uncovered entries."""
         return sum(tail.head.seq - tail.upto for tail in self._tails)
 
     def is_met(self, cadence: Cadence, now: int) -> bool:
-        """Tell whether none has waited too long, and not too many at once."""
+        """Whether no entry is overdue, and the number of waiting entries is within the cadence."""
         if cadence.is_late(self._since(), now):
             return False
         return not cadence.is_many(self.count) or not cadence.is_many(self._before(now - cadence.grace_sec))
 
     def _since(self) -> int | None:
-        """Return when the first of them was taken."""
+        """Return the hub time of the first uncovered entry."""
         session = self._client.session
         receipts = (
             self._client.run(fetch_receipt(session, tail.head.label, tail.upto + 1)) for tail in self._tails
@@ -106,7 +106,7 @@ class UncoveredEntries:
         return min((receipt.hub_ts for receipt in receipts if receipt is not None), default=None)
 
     def _before(self, time: int) -> int:
-        """Return how many of them were taken before a time."""
+        """Return how many uncovered entries the hub accepted before a time."""
         count = 0
         for tail in self._tails:
             taken = self._client.run(count_before(self._client, tail.head.label, tail.head.seq, time))
@@ -115,9 +115,9 @@ class UncoveredEntries:
 
 
 class CadenceWatch:
-    """The streams of a recorder, looked at again and again with few questions.
+    """Monitors the streams of a recorder with few requests.
 
-    What is declared is read anew only when the stream of changes has grown.
+    The declarations are read again only when the stream of changes has grown.
     """
 
     def __init__(self, client: Client, streams: Iterable[str], standing: CoveredLog) -> None:
@@ -129,11 +129,11 @@ class CadenceWatch:
 
     @property
     def names(self) -> set[str]:
-        """All streams that are declared, named, or used by this client."""
+        """All streams that are declared, named by the caller, or used by this client."""
         return {*self.configuration.names, *self._streams, *known_record_streams(self._client)}
 
     def waiting(self) -> UncoveredEntries:
-        """Return what waits now, in all streams that are declared now."""
+        """Return the uncovered entries of all streams that are declared now."""
         while True:
             uncovered = UncoveredEntries(self._client, self.names, self._standing)
             if uncovered.changes == self._changes:

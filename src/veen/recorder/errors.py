@@ -3,8 +3,8 @@
 VeenError
 ├── StreamNameError      the name is not that of a recorder stream (a ValueError as well)
 ├── BadLineError         a line or request to import is not an event (a ValueError as well)
-├── SpoolFullError       there is no room for an event: the spool is at its bound, or the disk is full
-├── RangeError           the log does not have the range that was asked for
+├── SpoolFullError       there is no room for an event: the spool is at its limit, or the disk is full
+├── RangeError           the log does not have the requested range
 └── ManifestError        a checkpoint of the recorder is wrong: stream, epoch and position
 """
 
@@ -20,15 +20,15 @@ class BadLineError(VeenError, ValueError):
 
 
 class SpoolFullError(VeenError):
-    """There is no room for an event: the spool is at its bound, or the disk is full."""
+    """There is no room for an event: the spool is at its limit, or the disk is full."""
 
 
 class RangeError(VeenError):
-    """The log does not have the range that was asked for; the text says which one it has."""
+    """The log does not have the requested range; the text says which range it has."""
 
 
 class ManifestError(VeenError):
-    """A checkpoint of the recorder is wrong, and where it is."""
+    """A checkpoint of the recorder is wrong; stream, epoch and position say where."""
 
     def __init__(self, text: str, stream: str, epoch: int, stream_seq: int) -> None:
         super().__init__(f"{stream}: {text}")

@@ -1,7 +1,7 @@
-"""Recorded events: from Python values to checked bytes for the spool, and to messages (SDR-002).
+"""Recorded events: from Python values to validated bytes for the spool, and to messages (SDR-002).
 
-The key that signs is the principal. It is known only when the message is sealed, and its name always has the
-same length, so room is left for it in the encoded event.
+The principal is the key that signs. It is known only when the message is sealed, but its length is fixed, so
+the encoded event has a placeholder for it.
 """
 
 import datetime as dt
@@ -24,50 +24,50 @@ from veen.overlays.recorder.schemas import EVENT
 _SHORT: Final = 1000
 
 
-def plain_payload(value: object, most: int, field: str = "payload") -> Value:
-    """Return a value as an event can hold it: fractions, negative numbers and objects become text.
+def plain_payload(value: object, max_bytes: int, field: str = "payload") -> Value:
+    """Return a value in the form that an event can hold: fractions, negative numbers and objects become text.
 
-    One that has more bytes than that when it is encoded is refused (SDR-007), as soon as this is certain: a
-    value that is found in many places, or in itself, can be unfolded for ever.
+    A value whose encoding exceeds ``max_bytes`` is rejected (SDR-007) as soon as this is certain: a value
+    that is shared or contains itself could be expanded without end.
     """
-    return _Copy(most, field).plain(value, MAX_DEPTH)
+    return _Copy(max_bytes, field).plain(value, MAX_DEPTH)
 
 
-def too_large(field: str, size: int, most: int) -> ProtocolError:
-    """Return the refusal of a payload, or of metadata, that has at least so many bytes (SDR-007)."""
+def too_large(field: str, size: int, max_bytes: int) -> ProtocolError:
+    """Return the error for a payload, or metadata, of at least this size (SDR-007)."""
     return ProtocolError(
         Detail.FIELD_SIZE,
-        f"a {field} of {size} bytes or more exceeds the limit of {most}",
+        f"a {field} of {size} bytes or more exceeds the limit of {max_bytes}",
         code=Code.SIZE,
         field=field,
         actual=size,
-        limit=most,
+        limit=max_bytes,
     )
 
 
 class _Copy:
-    """A copy that is being made, and how many bytes of it are left."""
+    """A copy in progress, with its remaining bytes."""
 
-    def __init__(self, most: int, field: str) -> None:
-        self._most = self._left = most
+    def __init__(self, max_bytes: int, field: str) -> None:
+        self._max_bytes = self._remaining = max_bytes
         self._field = field
 
     def plain(self, value: object, depth: int) -> Value:
         self._spend(1)
-        left = self._left
+        remaining = self._remaining
         try:
             return self._taken_apart(value, depth)
         except ProtocolError:
             raise
         except Exception:  # noqa: BLE001 - as below; also what another thread changes meanwhile
-            self._left = left
+            self._remaining = remaining
             return f"<{type(value).__name__}>"
 
     def _spend(self, size: int) -> None:
-        """Count bytes that the encoding has at least."""
-        self._left -= size
-        if self._left < 0:
-            raise too_large(self._field, self._most - self._left, self._most)
+        """Subtract the minimum size of an encoding."""
+        self._remaining -= size
+        if self._remaining < 0:
+            raise too_large(self._field, self._max_bytes - self._remaining, self._max_bytes)
 
     def _taken_apart(self, value: object, depth: int) -> Value:
         match value:
@@ -99,7 +99,7 @@ class _Copy:
 
 
 class _Shortened(reprlib.Repr):
-    """What is nested too deeply, in short: a few levels of it, and nothing that writes itself out."""
+    """Short form of a value that is nested too deeply: a few levels, without the repr of objects."""
 
     def repr_instance(self, x: object, level: int) -> str:  # noqa: ARG002 - of the base class
         return f"<{type(x).__name__}>"
@@ -117,22 +117,22 @@ def _text(value: object) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return text that UTF-8 can hold: halves of surrogate pairs are written out."""
+    """Return text that UTF-8 can encode: lone surrogates are escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-#: How large a payload may be, encoded, unless somebody says otherwise (SDR-007).
+# Default limit of an encoded payload (SDR-007).
 PAYLOAD_BYTES: Final = 64 << 10
 _NOBODY: Final = "0" * 64
-#: The name of the first field, behind the head of the map.
+# The name of the first field, which follows the head of the map.
 FIRST_FIELD: Final = cbor.write_text("subject_id")
 _SUBJECT_AT: Final = 1 + len(FIRST_FIELD)
-#: Between the first value and the text of the second.
+# Bytes between the first value and the text of the second.
 _BETWEEN: Final = len(cbor.write_text("principal_id")) + len(cbor.write_text(_NOBODY)) - len(_NOBODY)
 
 
 def pack(**fields: Any) -> bytes:  # noqa: ANN401 - by the schema
-    """Encode an event, whose principal is not known yet; what its schema refuses is refused here."""
+    """Encode an event with a placeholder for the principal; raises if the schema rejects it."""
     return EVENT.encode(EVENT.make(principal_id=_NOBODY, **fields))
 
 
@@ -144,47 +144,47 @@ def body_of(packed: bytes, client_id: VerifyKey) -> bytes:
 
 
 def described(packed: bytes) -> dict[str, JsonValue]:
-    """Return an event for people, without a principal."""
+    """Return an event in JSON, without a principal."""
     event = EVENT.to_json(EVENT.decode(packed))
     event.pop("principal_id")
     return event
 
 
-def check_size(payload: Value, most: int, field: str = "payload") -> None:
-    """Refuse a payload that is too large, before it is stored (SDR-007)."""
+def check_size(payload: Value, max_bytes: int, field: str = "payload") -> None:
+    """Reject a payload that is too large, before it is stored (SDR-007)."""
     size = len(cbor.encode(payload))
-    if size > most:
-        raise too_large(field, size, most)
+    if size > max_bytes:
+        raise too_large(field, size, max_bytes)
 
 
-#: In place of the copy of a value that is too large to be an event.
+# In place of the copy of a value that is too large for an event.
 _NOT_COPIED: Final = b""
-#: How the text begins that stands for a value which was not kept.
+# Prefix of the text that replaces an omitted value.
 LEFT_OUT: Final = "<left out: "
 
 
-def capture(value: object, most: int = PAYLOAD_BYTES) -> bytes:
-    """Return a deep copy of a value, at the speed of C if it is plain; later changes do not matter.
+def capture(value: object, max_bytes: int = PAYLOAD_BYTES) -> bytes:
+    """Return a deep copy of a value, at the speed of C if it is plain; later changes have no effect on it.
 
-    Of one that is not plain, and has more bytes than that, there is no copy: ``pack`` refuses it.
+    A value that is not plain and too large is not copied: ``pack`` rejects it.
     """
     try:
         return marshal.dumps(value)  # type: ignore[arg-type] # else it says so
     except ValueError:
         pass
     try:
-        return marshal.dumps(plain_payload(value, most))  # type: ignore[arg-type] # it is plain
+        return marshal.dumps(plain_payload(value, max_bytes))  # type: ignore[arg-type] # it is plain
     except ProtocolError:
         return _NOT_COPIED
 
 
-#: What packing raises for values that cannot be an event.
+# Exceptions of ``pack`` for values that cannot be an event.
 UNFIT: Final = (VeenError, ValueError, TypeError, OverflowError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What events have that do not say it, and how large a payload may be (SDR-007)."""
+    """Default fields of events, and the limit of a payload (SDR-007)."""
 
     subject: str
     origin: str
@@ -192,7 +192,7 @@ class Defaults:
 
 
 class Captured(NamedTuple):
-    """An event as an application has recorded it; its values are a copy."""
+    """An event as recorded by an application; its values are copies."""
 
     stream: str | None
     event_type: str
@@ -203,11 +203,11 @@ class Captured(NamedTuple):
     metadata: bytes | None
 
     def pack(self, defaults: Defaults) -> tuple[int, bytes]:
-        """Return the time and the encoding; raises what ``UNFIT`` has if it cannot be an event."""
+        """Return the time and the encoding; raises one of ``UNFIT`` if it cannot be an event."""
         seconds = _seconds(self.event_time)
-        most = defaults.max_payload
-        payload = _again(self.payload, most, "payload")
-        metadata = None if self.metadata is None else _again(self.metadata, most, "metadata")
+        max_bytes = defaults.max_payload
+        payload = _again(self.payload, max_bytes, "payload")
+        metadata = None if self.metadata is None else _again(self.metadata, max_bytes, "metadata")
         packed = pack(
             subject_id=self.subject_id or defaults.subject,
             event_type=self.event_type,
@@ -216,23 +216,23 @@ class Captured(NamedTuple):
             payload=payload,
             metadata=metadata,
         )
-        if len(packed) > most:
-            check_size(payload, most)
-            check_size(metadata, most, "metadata")
+        if len(packed) > max_bytes:
+            check_size(payload, max_bytes)
+            check_size(metadata, max_bytes, "metadata")
         return seconds, packed
 
     def described(self, defaults: Defaults) -> dict[str, Value]:
-        """Return what would have been recorded, for people; what is too large is left out (SDR-007)."""
-        most = defaults.max_payload
+        """Return the event for people to read; values that are too large are omitted (SDR-007)."""
+        max_bytes = defaults.max_payload
         values = {
-            "event_type": capture(self.event_type, most),
-            "subject_id": capture(self.subject_id or defaults.subject, most),
-            "event_time": capture(_known_time(self.event_time), most),
-            "origin": capture(self.origin or defaults.origin, most),
+            "event_type": capture(self.event_type, max_bytes),
+            "subject_id": capture(self.subject_id or defaults.subject, max_bytes),
+            "event_time": capture(_known_time(self.event_time), max_bytes),
+            "origin": capture(self.origin or defaults.origin, max_bytes),
             "payload": self.payload,
             "metadata": capture(None) if self.metadata is None else self.metadata,
         }
-        return {name: _kept(data, most, name) for name, data in values.items()}
+        return {name: _kept(data, max_bytes, name) for name, data in values.items()}
 
 
 def _seconds(when: float | dt.datetime) -> int:
@@ -240,35 +240,35 @@ def _seconds(when: float | dt.datetime) -> int:
 
 
 def _known_time(when: float | dt.datetime) -> object:
-    """Return the seconds, as whoever reads them may be in another zone; what is no time, as it is."""
+    """Return the time in seconds, which have no time zone; an invalid time unchanged."""
     try:
         return _seconds(when)
     except UNFIT:
         return when
 
 
-def _again(data: bytes, most: int, field: str) -> Value:
+def _again(data: bytes, max_bytes: int, field: str) -> Value:
     if data == _NOT_COPIED:
-        raise too_large(field, most + 1, most)
+        raise too_large(field, max_bytes + 1, max_bytes)
     payload = marshal.loads(data)  # noqa: S302 - made by ourselves, and never out of memory
-    return plain_payload(payload, most, field)
+    return plain_payload(payload, max_bytes, field)
 
 
-def _kept(data: bytes, most: int, field: str) -> Value:
+def _kept(data: bytes, max_bytes: int, field: str) -> Value:
     try:
-        payload = _again(data, most, field)
-        check_size(payload, most, field)
+        payload = _again(data, max_bytes, field)
+        check_size(payload, max_bytes, field)
     except ProtocolError as error:
         return f"{LEFT_OUT}{error}>"
     return payload
 
 
 def writable(text: str) -> str:
-    """Return a text that every log takes: half a character, which has no UTF-8 form, is spelled out."""
+    """Return a text that every log can write: lone surrogates, which have no UTF-8 form, are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-#: The key is the principal: it does not change by itself.
+# The key is the principal, so it must not rotate.
 RECORDING: Final = SendOptions(keep_key=True)
 
 
@@ -282,7 +282,7 @@ def event_draft(
     metadata: object = None,
     most: int = PAYLOAD_BYTES,
 ) -> Draft:
-    """Return an event to be sent with ``RECORDING``; one that is too large is refused before it is stored."""
+    """Return an event to be sent with ``RECORDING``; raises if it is too large, before it is stored."""
     value = plain_payload(payload, most)
     check_size(value, most)
     packed = pack(
@@ -296,13 +296,13 @@ def event_draft(
     return Draft(None, schema=EVENT.schema_id, encoded=lambda context: body_of(packed, context.client_id))
 
 
-#: What a line of JSON must say of an event, and what it may.
+# Required and optional fields of an event in JSON.
 _NEEDED: Final = ("event_type", "subject_id", "origin")
 _OPTIONAL: Final = ("event_time", "payload", "metadata")
 
 
 def draft_of(event: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
-    """Return the event that a JSON object describes; without a time, it happens now."""
+    """Return the event that a JSON object describes; without a time, ``now`` is used."""
     if not isinstance(event, dict):
         raise InvalidBodyError("BODY.TYPE", "an event must be a JSON object")
     unknown = sorted(set(event) - {*_NEEDED, *_OPTIONAL})

@@ -1,1 +1,1 @@
-"""Events on their way to a hub: spool, journal and shipper."""
+"""Delivery of events to a hub: spool, journal and shipper."""

@@ -1,15 +1,15 @@
-"""A feed: what an application records through, without waiting for the hub.
+"""A feed: applications record events through it, without waiting for the hub.
 
     with Feed.open("app", "http://127.0.0.1:37411", stream="record/app/orders") as feed:
         feed.record("order.placed", {"order": 17, "total": "9.90"}, subject_id="customer-4")
 
-``record`` copies the values and puts them in a queue. A thread writes the queue to the spool, some fifty
-times a second with one sync each, and another one ships the spool. What is in the queue when the process is
-killed is lost; what is in the spool is recorded once, however often the process or the hub is killed. With
-``durable``, ``record`` returns when the event is in the spool and synced.
+``record`` copies the values and puts them in a queue. One thread writes the queue to the spool, about fifty
+times a second with one sync each, and another one ships the spool. Events in the queue are lost when the
+process is killed; events in the spool are recorded exactly once, even if the process or the hub is killed.
+With ``durable``, ``record`` returns when the event is in the spool and synced.
 
-After a fork the child has a queue, a spool and threads of its own, and sends nothing of the parent's.
-Processes may share the directory of a client: one of them ships for all.
+After a fork the child has its own queue, spool and threads, and sends nothing of the parent's. Processes may
+share the directory of a client: one of them ships for all.
 """
 
 import atexit
@@ -40,43 +40,46 @@ from veen.recorder.feed.spool_set import Spools
 
 _logger: Final = logging.getLogger(__name__)
 
-#: How long events are gathered for one sync of the spool.
+# How long events are batched for one sync of the spool.
 _GATHER_SEC: Final = 0.02
-#: How often to look for room, while there is something to say about lost events, or the disk fails.
+# Retry interval while the loss of events is not recorded yet, or writes to the disk fail.
 _ROOM_SEC: Final = 0.5
-#: How many events are moved to the spool at once: a caller that finds the queue full waits for so few.
+# Events moved to the spool at once: bounds how long a caller waits if the queue is full.
 _PORTION: Final = 8
-#: A larger event goes to the spool at once: the queue is bounded by its length.
+# Larger events go to the spool at once: the queue is bounded by number, not by size.
 _LARGE_BYTES: Final = 64 << 10
-#: How long the end of a program waits for the hub, unless it does not answer.
+# How long the end of a program waits for the hub, if the hub responds.
 _CLOSE_SEC: Final = 5.0
 _LOOK_SEC: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What became of events, since the feed was opened in this process."""
+    """Counts of events since the feed was opened in this process, and the state of shipping.
 
-    #: In the queue, and lost when the process is killed.
+    Attributes:
+        queued: In the queue; lost if the process is killed.
+        spooled: Written to the spool.
+        delivered: Recorded by the hub; includes events of other processes if this one ships for them.
+        refused: Set aside, because they can never be recorded.
+        lost: Dropped for lack of room, or damaged on the disk.
+        trouble: Why nothing can be sent, or made durable, at the moment; empty if all is well.
+        held: Streams that the hub rejects, with the reasons.
+        unshared: Streams without a key: only this client can read their events.
+    """
+
     queued: int
-    #: Written to the spool.
     spooled: int
-    #: Recorded by the hub; also those of other processes, if it is this one that ships.
     delivered: int
-    #: Set aside, because they can never be recorded.
     refused: int
-    #: Those for which there was no room, and those that the disk has damaged.
     lost: int
-    #: Why nothing is sent at the moment, or why it cannot be made durable; empty if it is.
     trouble: str
-    #: Streams that the hub refuses, and why.
     held: Mapping[str, str]
-    #: Streams whose events nobody can read but this client, which has no key of them.
     unshared: tuple[str, ...] = ()
 
 
 class Feed:
-    """Where an application records. Any thread may; no call waits for the network."""
+    """Records events of an application. Thread-safe; no call waits for the network."""
 
     def __init__(self, session: Session, settings: FeedSettings) -> None:
         self._settings = settings
@@ -152,18 +155,18 @@ class Feed:
 
     @classmethod
     def of_session(cls, session: Session, settings: FeedSettings) -> Self:
-        """Open a feed for a client that is open already."""
+        """Open a feed for an open client session."""
         feed = cls(session, settings)
-        feed._spools.open(settings.stream)  # with what an earlier process left: flush waits for that too
+        feed._spools.open(settings.stream)  # adopts an abandoned spool, so that flush waits for it
         feed._shipper.look_for_readers(settings.stream)
         feed._start()
         return feed
 
     def _begin(self) -> None:
-        """Start with nothing queued, and no threads yet."""
+        """Initialize the state of a process: an empty queue, and no threads."""
         self._queue: deque[Captured] = deque()
         self._spools = Spools(self._root, self._settings)
-        #: Why the spools cannot be written; empty if they can.
+        # Why the spools cannot be written; empty if they can.
         self._trouble = ""
         self._starting = threading.Lock()
         self._wake = threading.Event()
@@ -173,7 +176,7 @@ class Feed:
 
     @property
     def stream(self) -> str:
-        """The stream of events that do not say otherwise."""
+        """The default stream of events."""
         return self._settings.stream
 
     # --- recording ------------------------------------------------------------------------------------------
@@ -189,10 +192,9 @@ class Feed:
         metadata: Mapping[str, object] | None = None,
         stream: str | None = None,
     ) -> None:
-        """Record an event; ``event_time`` is now by default, in seconds since 1970.
+        """Record an event; the default of ``event_time`` is now, in seconds since 1970.
 
-        The values are copied as they are now. Whatever is wrong with them, or with the disk or the hub, is
-        logged and counted; nothing is raised.
+        The values are copied. Errors of the values, the disk or the hub are logged and counted, never raised.
         """
         if self._closed:
             self._spools.refuse_late(stream)
@@ -220,11 +222,11 @@ class Feed:
     def store(self, events: Sequence[Captured]) -> list[tuple[int, str]]:
         """Write events to the spool; they are durable when this returns.
 
-        Returns the numbers of those that cannot be recorded, with the reasons.
+        Returns the indexes of those that cannot be recorded, with the reasons.
 
         Raises:
-            SpoolFullError: There is no room for all. Unless the disk is full, none is written, so that they
-                can be sent again.
+            SpoolFullError: There is no room for all. Unless the disk is full, none is written, so that the
+                caller can retry.
         """
         bad: list[tuple[int, str]] = []
         ready: dict[str, list[bytes]] = {}
@@ -241,12 +243,12 @@ class Feed:
         return bad
 
     def _make_room(self) -> None:
-        """Write some of the queue to the spool; but if a thread does already, wait only if it is too slow."""
+        """Write some of the queue to the spool; if another thread does so, wait only when it falls behind."""
         if len(self._queue) >= 2 * self._settings.queue_events or not self._spools.lock.locked():
             self._to_spool(_PORTION)
 
     def _rouse(self) -> None:
-        if self._closed:  # since the call began, and nobody may look at the queue any more
+        if self._closed:  # closed during the call: no thread reads the queue any more
             self._to_spool(sync=True)
             return
         if self._thread is None:
@@ -254,7 +256,7 @@ class Feed:
         self._wake.set()
 
     def _start(self) -> None:
-        """Start the threads; if there can be no more of them, the next event tries again."""
+        """Start the threads; if the process cannot start threads now, the next event retries."""
         with self._starting:
             if self._thread is not None or self._closed:
                 return
@@ -293,13 +295,13 @@ class Feed:
             self._wake.wait(_ROOM_SEC if self._spools.losses.streams() else None)
         self._asleep = False
 
-    def _to_spool(self, most: int | None = None, *, sync: bool = False) -> None:
-        """Move events from the queue to the spool, in their order; all of them, or as many as are asked."""
-        left = len(self._queue) if most is None else most
+    def _to_spool(self, max_items: int | None = None, *, sync: bool = False) -> None:
+        """Move events from the queue to the spool, in order: all of them, or ``max_items``."""
+        remaining = len(self._queue) if max_items is None else max_items
         try:
-            while left > 0 and self._queue:
-                self._spools.take(self._queue, min(left, _PORTION))
-                left -= _PORTION
+            while remaining > 0 and self._queue:
+                self._spools.take(self._queue, min(remaining, _PORTION))
+                remaining -= _PORTION
             if sync:
                 self._spools.sync()
                 self._trouble = ""
@@ -307,7 +309,7 @@ class Feed:
             self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        """Say what is wrong, once until it is not: it is tried again and again."""
+        """Log an error once, until it is resolved: the operation is retried."""
         before, self._trouble = self._trouble, str(error) or type(error).__name__
         if not before:
             _logger.error("the spool in %s cannot be written: %s", self._root, error, exc_info=error)
@@ -315,13 +317,13 @@ class Feed:
     # --- what is lost ---------------------------------------------------------------------------------------
 
     def _tell_lost(self) -> None:
-        """Record how much was lost, as soon as there is room."""
+        """Record how many events were lost, as soon as there is room."""
         if self._spools.tell_lost():
             self._spools.sync()
             self._shipper.wake()
 
     def _tell_damage(self, stream: str, count: int) -> None:
-        """Record that events cannot be read any more; if the disk fails, the thread tries it again."""
+        """Record that spooled events are unreadable; if the disk fails, the thread retries."""
         try:
             self._spools.tell_damage(stream, count)
         except OSError as error:
@@ -329,30 +331,31 @@ class Feed:
         self._shipper.wake()
         self._wake.set()
 
-    # --- waiting for the hub, if somebody wants to ----------------------------------------------------------
+    # --- waiting for the hub
+    # ------------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until the hub has what was recorded before; False if that takes longer."""
+        """Wait until the hub has all events recorded so far; False on timeout."""
         return self._deliver(timeout, patient=True)
 
     def _deliver(self, timeout: float | None, *, patient: bool) -> bool:
-        """``patient``: also while the hub cannot be reached."""
+        """``patient``: keep waiting while the hub cannot be reached."""
         end = float("inf") if timeout is None else time.monotonic() + timeout
         self._to_spool(sync=True)
-        wanted = self._spools.reached()
+        pending = self._spools.reached()
         shipped = self._shipper.shipped
         failures = shipped.failures
         self._shipper.hurry()
         pause = threading.Event()
-        while wanted:
-            wanted = {name: number for name, number in wanted.items() if self._shipper.done(name) < number}
-            if not wanted or time.monotonic() >= end or (not patient and shipped.failures > failures):
+        while pending:
+            pending = {name: number for name, number in pending.items() if self._shipper.done(name) < number}
+            if not pending or time.monotonic() >= end or (not patient and shipped.failures > failures):
                 break
             pause.wait(_LOOK_SEC)
-        return not wanted
+        return not pending
 
     def stats(self) -> Stats:
-        """Return what became of events."""
+        """Return counts of events and the state of shipping."""
         shipped = self._shipper.shipped
         return Stats(
             queued=len(self._queue),
@@ -366,10 +369,10 @@ class Feed:
         )
 
     def close(self, timeout: float = _CLOSE_SEC) -> bool:
-        """Write the queue to the spool, wait a little for the hub, and end; True if the hub has all.
+        """Write the queue to the spool, wait briefly for the hub, and stop; True if the hub has all events.
 
-        A hub that does not answer is not waited for: events are in the spool, and the next feed that is
-        opened with this client ships them.
+        If the hub does not respond, close does not wait: the events are in the spool, and the next feed of
+        this client ships them.
         """
         if self._closed:
             return True
@@ -385,26 +388,24 @@ class Feed:
             self._tell_lost()
         except Exception as error:  # noqa: BLE001 - not the application's
             self._complain(error)
-        self._to_spool(sync=True)  # what other threads have recorded meanwhile
+        self._to_spool(sync=True)  # events that other threads recorded meanwhile
         self._shipper.stop(max(end - time.monotonic(), _GATHER_SEC))
         self._spools.close(self._shipper.done)
-        self._to_spool()  # and what came later is lost, and counted
+        self._to_spool()  # later events are counted as lost
         return delivered
 
     def __enter__(self) -> Self:
-        """Use it in a ``with`` statement, and it is closed."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
         self.close()
 
     # --- processes ------------------------------------------------------------------------------------------
 
     def after_fork(self) -> None:
-        """Begin anew in a child: what is queued and spooled is the parent's."""
+        """Reinitialize in a child: queue and spools belong to the parent."""
         if self._closed:
             return
         self._spools.abandon()

@@ -1,4 +1,4 @@
-"""What is lost, and that it is told: events that found no room are counted, and the count is recorded."""
+"""Lost events: events without room are counted, and the count is recorded as an event."""
 
 import logging
 import time
@@ -11,28 +11,28 @@ from veen.recorder.event import pack, writable
 
 _logger: Final = logging.getLogger(__name__)
 
-#: What says that events of its stream were lost, and how many.
+# Type of the event that reports how many events of its stream were lost.
 LOST_TYPE: Final = "recorder.lost"
-#: Why events are lost that were in a spool.
+# Reason for the loss of events that were in a spool.
 DAMAGED: Final = "the spool was damaged on the disk"
 
 
 class DeferredLog:
-    """What is to be logged when no lock is held: a handler may record itself, or wait for who does."""
+    """Lines to log once no lock is held: a handler may itself record, or wait for a thread that does."""
 
     def __init__(self) -> None:
         self._lines: deque[tuple[int, str, tuple[object, ...]]] = deque()
 
     def error(self, text: str, *values: object) -> None:
-        """Keep a line, as loggers take it."""
+        """Add a line; the arguments are those of a logger."""
         self._lines.append((logging.ERROR, text, values))
 
     def warning(self, text: str, *values: object) -> None:
-        """Keep a line, as loggers take it."""
+        """Add a line; the arguments are those of a logger."""
         self._lines.append((logging.WARNING, text, values))
 
     def log(self) -> None:
-        """Log what was kept."""
+        """Log the collected lines."""
         while self._lines:
             level, text, values = self._lines.popleft()
             _logger.log(level, text, *values)
@@ -47,7 +47,7 @@ class _Lost:
 
 
 class Losses:
-    """Events that are not recorded, by stream, until that is recorded."""
+    """Lost events by stream, until their loss is recorded."""
 
     def __init__(self, log: Callable[..., None]) -> None:
         self.total = 0
@@ -55,7 +55,7 @@ class Losses:
         self._lost: dict[str, _Lost] = {}
 
     def add(self, stream: str, reason: str, times: Sequence[int] = (), count: int = 0) -> None:
-        """Count events of these times, or so many of now; at the first ones, say so."""
+        """Count events of these times, or ``count`` of now; log the first loss of a stream."""
         known = times or (int(time.time()),)
         count = count or len(known)
         first, last = min(known), max(known)
@@ -70,11 +70,11 @@ class Losses:
             lost.first, lost.last = min(lost.first, first), max(lost.last, last)
 
     def streams(self) -> list[str]:
-        """Return the streams that something was lost of."""
+        """Return the streams with unrecorded losses."""
         return list(self._lost)
 
     def event(self, stream: str, subject: str, origin: str) -> bytes | None:
-        """Return the event that tells of a stream; None if there is nothing to tell."""
+        """Return the event that reports the losses of a stream; None if there are none."""
         lost = self._lost.get(stream)
         if lost is None:
             return None
@@ -87,5 +87,5 @@ class Losses:
         )
 
     def told(self, stream: str) -> None:
-        """Forget what was told."""
+        """Clear the losses of a stream: they are recorded."""
         del self._lost[stream]

@@ -1,4 +1,4 @@
-"""The settings of a feed: one object, from the caller down to the spools and the shipper."""
+"""The settings of a feed: one object, passed from the caller down to the spools and the shipper."""
 
 import sys
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ class FeedSettings(Defaults):
     """How a feed works.
 
     Attributes:
-        stream: The stream of events that name no other one.
+        stream: The default stream of events.
         origin: The component that records; by default the name of the program.
-        subject: The subject of events that name no other one; by default the origin.
-        max_payload: The largest payload in bytes, encoded; the same for metadata.
+        subject: The default subject of events; by default the origin.
+        max_payload: The maximum size of an encoded payload in bytes; the same for metadata.
         queue_events: The size of the queue in memory.
-        spool_bytes: The largest size on disk, per stream, of events that the hub does not have yet.
+        spool_bytes: The maximum size on disk, per stream, of events that the hub does not have yet.
         durable: Whether ``Feed.record`` returns only when the event is on disk.
         timeout: Seconds to wait for one response of the hub.
         to: The card or key to seal to; by default the stream's readers.
@@ -43,7 +43,7 @@ class FeedSettings(Defaults):
     token: CapToken | None = None
 
     def __post_init__(self) -> None:
-        """Fill in origin and subject; raise StreamNameError if the stream is not one of the recorder."""
+        """Default origin and subject; raise StreamNameError if the stream is not one of the recorder."""
         record_stream(self.stream)
         origin = self.origin or Path(sys.argv[0]).name or "python"
         object.__setattr__(self, "origin", origin)
@@ -51,5 +51,5 @@ class FeedSettings(Defaults):
 
     @property
     def send_options(self) -> SendOptions:
-        """How events are sent: the key is the principal, and so is not rotated."""
+        """Options for sending: the key is the principal, so it is not rotated."""
         return SendOptions(to=self.to, token=self.token, store_body=False, keep_key=True)

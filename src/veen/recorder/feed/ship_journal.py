@@ -1,9 +1,9 @@
-"""The journal of whoever ships: how far the hub has each spool, and which events are on their way.
+"""The journal of the shipper: how far the hub has each spool, and which events are in flight.
 
-Before messages are sealed, a note says which events get which numbers of the client. It is durable before
-anything is sent. Each record is the whole state, and the last whole record counts: what a note says is
-settled before the next one is made, so there is at most one. The number that the hub has reached for this key
-then says how much of it was recorded.
+Before messages are sealed, a note assigns client sequence numbers to events. It is durable before anything is
+sent. Each record is the whole state, and the last whole record counts: a note is settled before the next one
+is written, so there is at most one. After a failure, the last number that the hub has for this key says how
+many of its events were recorded.
 """
 
 import os
@@ -16,15 +16,15 @@ from veen.core.types import Label, VerifyKey
 from veen.recorder.feed.spool import Whole, frame, whole_frames
 from veen.stdx.atomic_file import PRIVATE, sync_dir, write_file
 
-#: A journal that is longer is written anew, with its last record.
+# A larger journal is rewritten with its last record only.
 _MOST_BYTES: Final = 1 << 20
-#: How records begin, behind the head of their map.
+# The bytes after the head of the map in every record.
 _MARK: Final = cbor.write_text("done")
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Events of a spool, in a row, and the numbers that their messages get."""
+    """A run of consecutive events of a spool, and the sequence numbers of their messages."""
 
     spool: str
     first: int
@@ -36,13 +36,13 @@ class Note:
 
 @dataclass(slots=True)
 class Progress:
-    """How far each spool is recorded, and what is not known yet."""
+    """How far each spool is recorded, and the events in flight."""
 
     done: dict[str, int]
     note: Note | None = None
 
     def encode(self) -> bytes:
-        """Return a record."""
+        """Return the encoded record."""
         note = self.note
         progress: dict[Any, Any] = {"done": self.done}
         if note is not None:
@@ -58,14 +58,14 @@ class Progress:
 
     @classmethod
     def decode(cls, data: bytes) -> "Progress":
-        """Read a record, whose checksum was right."""
+        """Decode a record whose checksum is valid."""
         progress: Any = cbor.decode(data)
         note = progress.get("note")
         return cls(dict(progress["done"]), None if note is None else Note(*note))
 
 
 def read_progress(path: Path) -> Progress:
-    """Return what the last whole record says; no lock is needed to look."""
+    """Return the last whole record; reading needs no lock."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -82,9 +82,9 @@ def reserved(path: Path, spool: str) -> int:
 
 
 def _last(data: bytes) -> tuple[Progress, int, int]:
-    """Return the last whole record, the number of the next one, and where it begins.
+    """Return the last whole record, the number of the next one, and its offset.
 
-    A record before it that is damaged does not matter: going back behind it would send events twice.
+    A damaged record before it does not matter: falling back to an earlier one would send events twice.
     """
     last: Whole | None = None
     for last in whole_frames(data, 0, _MARK):  # noqa: B007 - the last one
@@ -95,10 +95,10 @@ def _last(data: bytes) -> tuple[Progress, int, int]:
 
 
 class Journal:
-    """The journal, of the one who ships."""
+    """The journal, opened by the process that ships."""
 
     def __init__(self, path: Path) -> None:
-        """Read it; a torn record at its end was never relied on."""
+        """Read the journal; a torn record at its end was never synced, so it is cut off."""
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         sync_dir(path.parent)
@@ -113,19 +113,19 @@ class Journal:
         return self.progress.done.get(spool, 0)
 
     def begin(self, note: Note) -> None:
-        """Note what is about to be sealed; it is durable when this returns."""
+        """Write a note of the messages to be sealed; it is durable when this returns."""
         self.progress.note = note
         self.write()
         self.sync()
 
     def settle(self, spool: str, done: int) -> None:
-        """Take it that a spool is recorded up to a number, and nothing is on its way."""
+        """Set the number up to which a spool is recorded; nothing is in flight."""
         self.progress.note = None
         if done > self.done(spool):
             self.progress.done[spool] = done
 
     def write(self) -> None:
-        """Add a record, if there is news."""
+        """Append a record if the state has changed."""
         data = self.progress.encode()
         if data == self._written:
             return
@@ -146,7 +146,7 @@ class Journal:
         self._written, self._synced = data, False
 
     def sync(self) -> None:
-        """Make it durable."""
+        """Make the journal durable."""
         if not self._synced:
             os.fdatasync(self._fd)
             self._synced = True
@@ -159,7 +159,7 @@ class Journal:
         self._number, self._written, self._synced = 1, data, True
 
     def close(self) -> None:
-        """Write what is known, and let go."""
+        """Write and sync the state, then close the file."""
         try:
             self.write()
             self.sync()

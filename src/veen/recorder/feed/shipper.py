@@ -1,10 +1,10 @@
-"""Shipping: from the spools of a client's directory to the hub, each event once and in its order.
+"""Shipping: from the spools of a client's directory to the hub, each event once and in order.
 
-One process at a time ships, for all that record with this client: it holds the lock. A note in the journal
-says which events are on their way before they are sealed. Whatever goes wrong then, the client first sends
-again what was not answered, and the number that the hub has reached for this key tells what was recorded.
+One process at a time ships, for all processes that record with this client: it holds the lock. A note in the
+journal says which events are in flight before they are sealed. After any failure, the client first resends
+unanswered messages; then the last number that the hub has for this key says which were recorded.
 
-The backlog is what waits in the spools: events that the hub does not have yet.
+The backlog is the events in the spools that the hub does not have yet.
 """
 
 import json
@@ -41,43 +41,43 @@ from veen.stdx.file_lock import lock, unlock
 
 _logger: Final = logging.getLogger(__name__)
 
-#: Where spools and their journal are, in the directory of a client.
+# Directory of spools and journal, inside that of the client.
 SPOOL_DIR: Final = "recorder"
 JOURNAL: Final = "journal"
 _LOCK: Final = "lock"
-#: Events that can never be sent, with the reason, a line each.
+# Events that can never be sent, one per line with the reason.
 REFUSED: Final = "refused.jsonl"
-#: How often to look whether other processes have recorded something, or ship no more.
+# Polling interval for events, or the end of shipping, of other processes.
 _POLL_SEC: Final = 1.0
-#: Pauses while the hub cannot be reached, or refuses: twice as long each time, at random below that.
+# Backoff while the hub is unreachable or rejects: exponential with jitter.
 PAUSES: Final = Retry(attempts=1, base_sec=0.2, cap_sec=30.0)
 
 
 @dataclass(slots=True)
 class Shipped:
-    """What became of events that this process has shipped."""
+    """Counts of the events that this process has shipped, and the state of shipping."""
 
     delivered: int = 0
     refused: int = 0
-    #: Why nothing goes on at the moment; empty if it does.
+    # Why shipping is stalled; empty if it is not.
     trouble: str = ""
-    #: Why a stream does not go on, by its name.
+    # Stream -> why it is stalled.
     held: dict[str, str] = field(default_factory=dict)
-    #: How often the hub did not answer, or refused.
+    # Number of requests without a response, or that were rejected.
     failures: int = 0
-    #: How many events of each spool are done with, and are not recorded: set aside, or damaged on the disk.
+    # For each spool the number of events that were skipped: set aside, or damaged on the disk.
     passed: dict[str, int] = field(default_factory=dict)
-    #: Streams whose events nobody can read but this client: they are sealed to it alone.
+    # Streams whose events only this client can read: they are sealed to it alone.
     unshared: list[str] = field(default_factory=list)
 
 
-#: Reports how many events of a stream cannot be read any more. It is called before the journal passes them:
-#: if it raises, the journal does not, and they are reported again.
+# Reports how many events of a stream are unreadable. It is called before the journal skips them: if it
+# raises, the journal does not, and they are reported again.
 ReportDamage = Callable[[str, int], None]
 
 
 class Shipper:
-    """Sends what is in the spools, in a thread of its own."""
+    """Sends the events of the spools, in a thread of its own."""
 
     def __init__(self, session: Session, settings: FeedSettings, report_damage: ReportDamage) -> None:
         """The key of the client is the principal: it is not rotated."""
@@ -94,10 +94,10 @@ class Shipper:
         self._journal: Journal | None = None
         self._lock_fd: int | None = None
         self._readers: dict[str, SpoolReader] = {}
-        #: Until when a stream, or all, rest; and after how many failures.
+        # Backoff of a stream, or of all: the time of the retry, and the number of failures.
         self._rest: dict[str, tuple[float, int]] = {}
         self._until, self._failures = 0.0, 0
-        #: Spools whose next event is sent alone: one of several was too large.
+        # Spools whose next event is sent alone, because a batch was too large.
         self._alone: set[str] = set()
         self._wake = threading.Event()
         self._hurried = self._stopping = False
@@ -106,23 +106,23 @@ class Shipper:
     # --- the thread -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin, unless it has begun; raises RuntimeError if there can be no more threads."""
+        """Start the thread if not started; raises RuntimeError if no thread can be started."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="veen-recorder-ship", daemon=True)
             thread.start()
             self._thread = thread
 
     def wake(self) -> None:
-        """Say that there is something new."""
+        """Signal that there are new events."""
         self._wake.set()
 
     def hurry(self) -> None:
-        """Try again now."""
+        """Retry now, without backoff."""
         self._hurried = True
         self._wake.set()
 
     def stop(self, timeout: float | None) -> bool:
-        """End after the request that is on its way; False if that takes longer."""
+        """Stop after the request in flight; False on timeout."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -131,7 +131,7 @@ class Shipper:
         return True
 
     def done(self, spool: str) -> int:
-        """Return how far a spool is recorded, by whoever ships."""
+        """Return how far a spool is recorded, whichever process ships."""
         journal = self._journal
         if journal is None:
             return read_progress(self.root / JOURNAL).done.get(spool, 0)
@@ -146,7 +146,7 @@ class Shipper:
             self._let_go()
 
     def _safe_turn(self) -> float:
-        """Nothing ends the thread: there would be no other one."""
+        """Log any error: the thread must survive, since no other one ships."""
         try:
             return self.turn()
         except Exception as error:
@@ -155,7 +155,7 @@ class Shipper:
             return PAUSES.cap_sec
 
     def turn(self) -> float:
-        """Ship what there is; returns for how long there is nothing to do."""
+        """Ship pending events; return the time until the next attempt."""
         if self._hurried:
             self._hurried, self._until = False, 0.0
             self._rest.clear()
@@ -189,7 +189,7 @@ class Shipper:
             if self._journal is not None:
                 self._journal.close()
             self._hang_up()
-        except OSError as error:  # what is on its way was noted before, and is settled by who ships next
+        except OSError as error:  # the note was durable before: the next shipper settles what is in flight
             _logger.warning("the journal in %s cannot be closed: %s", self.root, error)
         finally:
             if self._lock_fd is not None:
@@ -197,7 +197,7 @@ class Shipper:
                 self._lock_fd = None
 
     def after_fork(self) -> "Shipper":
-        """Return another one for a forked child: the lock and the connection are the parent's."""
+        """Return a shipper for a forked child: lock and connection belong to the parent."""
         if self._lock_fd is not None:
             os.close(self._lock_fd)
         return Shipper(replace(self.session, locked_state=None), self._settings, self._report_damage)
@@ -225,7 +225,7 @@ class Shipper:
     # --- what is shipped ------------------------------------------------------------------------------------
 
     def _ship_some(self) -> bool:
-        """Send a request for each spool that has something; False if none has, or none can be sent now."""
+        """Send one request per spool with events; False if there are none, or none can be sent now."""
         assert self._journal is not None
         for place in find_spools(self.root):
             if place.name not in self._readers:
@@ -240,12 +240,12 @@ class Shipper:
         return moved
 
     def _ship(self, journal: Journal, reader: SpoolReader) -> bool:
-        """Send some events of a spool; False if there are none, or none of them can be sent now."""
+        """Send a batch of a spool; False if there are no events, or none can be sent now."""
         self._settle(journal)
         done = journal.done(reader.name)
         batch = _row(reader.peek(done, 1 if reader.name in self._alone else BATCH))
         if not batch:
-            if reader.passed > done:  # there is nothing behind the damage
+            if reader.passed > done:  # no readable event follows the damaged ones
                 self._advance(journal, reader, reader.passed + 1, reader.passed)
             return False
         self.look_for_readers(reader.stream)
@@ -267,7 +267,7 @@ class Shipper:
         return True
 
     def _send(self, journal: Journal, reader: SpoolReader, batch: Sequence[Spooled]) -> int:
-        """Send events in one request; returns how many of them the hub has taken, the first ones."""
+        """Send events in one request; return how many the hub has accepted, in order."""
 
         def encode(nth: int, context: MsgContext) -> bytes:
             if nth == 0:
@@ -294,7 +294,7 @@ class Shipper:
         return self._client
 
     def _settle(self, journal: Journal) -> None:
-        """Find out what became of events that were on their way when something went wrong."""
+        """Determine which events in flight were recorded after a failure."""
         note = journal.progress.note
         if note is None:
             return
@@ -306,31 +306,31 @@ class Shipper:
         except UnsentError as error:
             _logger.info("resending events as new messages: %s", error)
         reached = self._reached(client, stream, note)
-        taken = max(min(reached - note.client_seq + 1, note.count), 0)
+        accepted = max(min(reached - note.client_seq + 1, note.count), 0)
         if reached >= note.client_seq + note.count:
             _logger.warning(
                 "another program used the key of this client on %s, so that events %d to %d of the spool %s "
                 "are known to be recorded by their numbers only; give the recorder a client of its own",
-                stream, note.first, note.first + taken - 1, note.spool,
+                stream, note.first, note.first + accepted - 1, note.spool,
             )  # fmt: skip
-        self._advance(journal, reader, note.first, note.first + taken - 1)
-        self.shipped.delivered += taken
-        for seq in range(note.client_seq + taken, note.client_seq + note.count):
-            # They are in the spool: nobody needs to look at what was refused.
+        self._advance(journal, reader, note.first, note.first + accepted - 1)
+        self.shipped.delivered += accepted
+        for seq in range(note.client_seq + accepted, note.client_seq + note.count):
+            # The events are still in the spool: the rejected messages are not needed.
             remove_file(self.session.home.root / OUTBOX_DIR / f"{note.label.hex()}-{seq}.refused")
 
     def _reached(self, client: Client, stream: str, note: Note) -> int:
         """Return the highest number of this key that the hub has."""
         home = self.session.home
-        kept = home.load().labels.get(note.label)
-        if kept is None:  # nothing was sent before the note; or somebody has removed the state
+        label_state = home.load().labels.get(note.label)
+        if label_state is None:  # nothing was sent before the note, or the client's state was deleted
             client.resync(stream)
-            kept = home.load().labels.get(note.label)
-        writer = None if kept is None else kept.writers.get(note.client_id)
+            label_state = home.load().labels.get(note.label)
+        writer = None if label_state is None else label_state.writers.get(note.client_id)
         return 0 if writer is None else writer.client_seq
 
     def _discard(self, journal: Journal, reader: SpoolReader) -> None:
-        """Remove segments that the hub has; first it must be certain that they are not sent again."""
+        """Remove segments that the hub has, once the journal that prevents sending them again is durable."""
         done = journal.done(reader.name)
         if reader.can_discard(done):
             journal.write()
@@ -342,7 +342,7 @@ class Shipper:
     def _refuse(
         self, journal: Journal, reader: SpoolReader, batch: Sequence[Spooled], error: RejectedError
     ) -> bool:
-        """Set an event aside that is too large for ever; let the stream rest if it may be taken later."""
+        """Set aside an event that is too large; back off if the stream may be accepted later."""
         if error.code == Code.SIZE.value:
             if len(batch) == 1:
                 self._set_aside(journal, reader, batch[0], str(error))
@@ -364,7 +364,7 @@ class Shipper:
         return False
 
     def _set_aside(self, journal: Journal, reader: SpoolReader, event: Spooled, reason: str) -> None:
-        """Keep an event that can never be sent in a file, and go on behind it."""
+        """Write an event that can never be sent to a file, and continue after it."""
         self._settle(journal)
         set_aside(self.root, reader.stream, described(event.data), reason)
         self._advance(journal, reader, event.number, event.number)
@@ -373,7 +373,7 @@ class Shipper:
         self._alone.discard(reader.name)
 
     def _advance(self, journal: Journal, reader: SpoolReader, first: int, last: int) -> None:
-        """Note that events are done with, up to the last one; those missing before the first are damaged."""
+        """Mark events as processed up to ``last``; a gap before ``first`` means damaged events."""
         missing = first - 1 - journal.done(reader.name)
         if missing > 0:
             _logger.error("%d events of %s can no longer be read: %s", missing, reader.stream, reader.place)
@@ -386,7 +386,7 @@ class Shipper:
         passed[reader.name] = passed.get(reader.name, 0) + count
 
     def look_for_readers(self, stream: str) -> None:
-        """Say, once for each stream, if nobody but this client can read what it records there."""
+        """Warn once per stream if only this client can read what it records there."""
         if stream in self._asked:
             return
         self._asked.add(stream)
@@ -402,7 +402,7 @@ class Shipper:
 def set_aside(
     root: Path, stream: str, event: object, reason: str, log: Callable[..., None] = _logger.error
 ) -> None:
-    """Write a line about an event that can never be sent."""
+    """Append an event that can never be sent to the file of such events."""
     line = json.dumps({"stream": stream, "reason": reason, "event": event}, ensure_ascii=False, default=repr)
     append_file(root / REFUSED, writable(line).encode() + b"\n")
     log(
@@ -413,7 +413,7 @@ def set_aside(
 
 
 def _row(events: Sequence[Spooled]) -> list[Spooled]:
-    """Return the events up to a gap in their numbers."""
+    """Return the events up to the first gap in their numbers."""
     if not events:
         return []
     first = events[0].number
@@ -423,7 +423,7 @@ def _row(events: Sequence[Spooled]) -> list[Spooled]:
 
 
 def spool_depth(home: Path) -> dict[str, Any] | None:
-    """Return how many events and bytes wait in the spools of a client; None if it has none."""
+    """Return the number of events and bytes in the spools of a client; None if it has no spools."""
     root = home / SPOOL_DIR
     if not root.is_dir():
         return None
@@ -431,15 +431,15 @@ def spool_depth(home: Path) -> dict[str, Any] | None:
     events = size = 0
     for place in find_spools(root):
         last = done.get(place.name, 0)
-        there = segments(place)
-        for first, after in zip_longest(there, there[1:]):
+        firsts = segments(place)
+        for first, after in zip_longest(firsts, firsts[1:]):
             try:
                 path = segment_path(place, first)
                 size += path.stat().st_size
                 end = after or max(
                     (item.number + 1 for item in whole_frames(path.read_bytes(), first)), default=first
                 )
-            except FileNotFoundError:  # the hub has it by now
+            except FileNotFoundError:  # removed meanwhile: the hub has it
                 continue
             events += max(end - max(first, last + 1), 0)
     return {"events": events, "bytes": size}

@@ -1,13 +1,12 @@
 """The spool: events on disk that the hub does not have yet.
 
-A spool belongs to one stream and to one process at a time, which holds its lock; numbers of events go on
-from 1 and are never used again. Its files are segments, named by the number of their first event, of frames:
-length, checksum, the encoded event. What is torn at the end, with nothing whole behind it, is cut off when
-the spool is opened; what is damaged before whole frames stays, and is passed over by whoever ships: the
-numbers of the frames behind it say how many events are missing. Whoever ships reads beside the writer, and
-removes segments that the hub has.
+A spool belongs to one stream and to one process at a time, which holds its lock; numbers of events start at 1
+and are never reused. Its files are segments, named by the number of their first event, of frames: length,
+checksum, the encoded event. A torn end without whole frames after it is cut off when the spool is opened;
+damage before whole frames stays, and the shipper skips it: the numbers of the frames after it say how many
+events are missing. The shipper reads concurrently with the writer, and removes segments that the hub has.
 
-Writing does not sync: what is not durable yet is remembered, for whoever has the time.
+Writing does not sync: pending syncs are tracked, so that another thread can do them.
 """
 
 import errno
@@ -32,17 +31,17 @@ _FRAME: Final = struct.Struct(">II")
 _NAME: Final = re.compile(r"(\d{20})\.events")
 _STREAM: Final = "stream"
 _LOCK: Final = "lock"
-#: A segment that is longer than this is not added to.
+# A segment of this size is complete.
 SEGMENT_BYTES: Final = 8 << 20
-#: How many segments there are at least in a full spool: room comes back when one of them is done.
+# Minimum number of segments in a full spool: there is room again as soon as one of them is shipped.
 _SEGMENTS: Final = 8
 _READ_BYTES: Final = 1 << 20
-#: What a disk says that has no room.
+# Errors of a full disk.
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def frame(number: int, data: bytes) -> bytes:
-    """Return an event as it stands in a segment."""
+    """Return the frame of an event."""
     return _FRAME.pack(len(data), _checksum(number, data)) + data
 
 
@@ -51,7 +50,7 @@ def _checksum(number: int, data: bytes | memoryview) -> int:
 
 
 def frames(data: bytes, number: int, position: int = 0) -> Iterator[tuple[bytes, int]]:
-    """Yield the content of whole frames, the first of which has a number, and where each of them ends."""
+    """Yield the content and the end of consecutive whole frames, numbered from ``number``."""
     while position + _FRAME.size <= len(data):
         length, checksum = _FRAME.unpack_from(data, position)
         position += _FRAME.size
@@ -64,7 +63,7 @@ def frames(data: bytes, number: int, position: int = 0) -> Iterator[tuple[bytes,
 
 
 class Whole(NamedTuple):
-    """A whole frame: its number, its content and where it ends."""
+    """A whole frame: its number, its content and its end."""
 
     number: int
     content: bytes
@@ -72,9 +71,9 @@ class Whole(NamedTuple):
 
 
 def whole_frames(data: bytes, number: int, mark: bytes = FIRST_FIELD) -> Iterator[Whole]:
-    """Yield all frames that are whole, also behind damaged ones; their numbers say how many are missing.
+    """Yield all whole frames, also those after damaged ones; gaps in their numbers are missing events.
 
-    ``mark`` is what all contents have behind their first byte.
+    ``mark`` is what all contents have after their first byte.
     """
     place: tuple[int, int] | None = (0, number)
     while place is not None:
@@ -86,8 +85,8 @@ def whole_frames(data: bytes, number: int, mark: bytes = FIRST_FIELD) -> Iterato
 
 
 def _find_whole(data: bytes, position: int, number: int, mark: bytes = FIRST_FIELD) -> tuple[int, int] | None:
-    """Return where the next whole frame is behind one that is not, and its number; None if there is none."""
-    if position + _FRAME.size <= len(data):  # the length may be right, and what follows is no guess then
+    """Return offset and number of the next whole frame after a damaged one; None if there is none."""
+    if position + _FRAME.size <= len(data):  # if the length is intact, the next frame is where it says
         after = position + _FRAME.size + _FRAME.unpack_from(data, position)[0]
         if _number_of(data, after, range(number + 1, number + 2)) is not None:
             return after, number + 1
@@ -104,7 +103,7 @@ def _find_whole(data: bytes, position: int, number: int, mark: bytes = FIRST_FIE
 
 
 def _number_of(data: bytes, position: int, numbers: Iterable[int]) -> int | None:
-    """Return which of some numbers a frame has; None if none of them, or if it is not whole."""
+    """Return the one of these numbers that a frame has; None if it has none of them, or is not whole."""
     if position + _FRAME.size > len(data):
         return None
     length, checksum = _FRAME.unpack_from(data, position)
@@ -115,18 +114,18 @@ def _number_of(data: bytes, position: int, numbers: Iterable[int]) -> int | None
 
 
 def segment_path(place: Path, first: int) -> Path:
-    """Return where a segment is."""
+    """Return the path of a segment."""
     return place / f"{first:020d}.events"
 
 
 def segments(place: Path) -> list[int]:
-    """Return the first numbers of the segments that are there."""
+    """Return the first numbers of the existing segments."""
     matches = (_NAME.fullmatch(name) for name in os.listdir(place))  # noqa: PTH208 - only names: often called
     return sorted(int(match[1]) for match in matches if match is not None)
 
 
 def _take(root: Path, key: str, purpose: str) -> tuple[Path, int]:
-    """Return a place that no process has, and its lock."""
+    """Return the directory of a spool that no other process uses, and its lock."""
     nth = count()
     while True:
         place = root / f"{key}-{purpose or next(nth)}"
@@ -139,13 +138,12 @@ def _take(root: Path, key: str, purpose: str) -> tuple[Path, int]:
 
 
 class Unsynced(NamedTuple):
-    """What of a spool is not durable yet: segments, by their first numbers, and whether one is new."""
+    """Pending syncs of a spool: segments, by their first numbers, and whether a file was created."""
 
     segments: frozenset[int] = frozenset()
     is_new: bool = False
 
     def __or__(self, other: "Unsynced") -> "Unsynced":
-        """Return both."""
         return Unsynced(self.segments | other.segments, self.is_new or other.is_new)
 
 
@@ -153,7 +151,7 @@ _SYNCED: Final = Unsynced()
 
 
 def sync_segments(place: Path, unsynced: Unsynced) -> None:
-    """Make segments durable; others write to them meanwhile, and remove those that the hub has."""
+    """Sync segments, concurrently with writes to them and their removal by the shipper."""
     for first in sorted(unsynced.segments):
         with suppress(FileNotFoundError):
             fd = os.open(segment_path(place, first), os.O_RDONLY | os.O_CLOEXEC)
@@ -166,33 +164,33 @@ def sync_segments(place: Path, unsynced: Unsynced) -> None:
 
 
 class Spool:
-    """A spool that is written to. One thread at a time."""
+    """A spool open for writing. Not thread-safe."""
 
     def __init__(self, place: Path, stream: str, lock_fd: int, bound: int) -> None:
         self.place = place
         self.stream = stream
         self.bound = bound
-        #: The number of the next event.
+        # The number of the next event.
         self.next = 1
-        #: How many bytes were cut off at the end: of no whole event.
+        # Number of torn bytes that were cut off at the end.
         self.torn_bytes = 0
         self._lock_fd = lock_fd
         self._segment_bytes = max(min(SEGMENT_BYTES, bound // _SEGMENTS), 1)
-        #: The segment that is written: its first number, its file and its size.
+        # The current segment: its first number, its file and its size.
         self._first = 1
         self._fd: int | None = None
         self._size = 0
         self.unsynced = _SYNCED
-        #: Bytes of segments before the one that is written, as far as is known: others remove them.
+        # Size of the segments before the current one; an upper bound, since the shipper removes them.
         self._before = 0
 
     @classmethod
     def open(
         cls, root: Path, stream: str, *, bound: int, done: Callable[[str], int], purpose: str = ""
     ) -> Self:
-        """Take a spool of a stream that no process has, or make one; ``done``: how far the hub has it.
+        """Open an unused spool of a stream, or create one; ``done`` returns how far the hub has it.
 
-        For a purpose there is one spool only: BlockingIOError if another process has it.
+        With a purpose there is a single spool: BlockingIOError if another process uses it.
         """
         place, fd = _take(root, labels.stream_id(stream).hex()[:16], purpose)
         spool = cls(place, stream, fd, bound)
@@ -208,35 +206,35 @@ class Spool:
 
     @property
     def name(self) -> str:
-        """What the journal calls it."""
+        """Its name in the journal."""
         return self.place.name
 
     @property
     def used(self) -> int:
-        """How many bytes there are, at most."""
+        """Size in bytes; an upper bound."""
         return self._before + self._size
 
     def _recover(self, done: int) -> None:
-        there = segments(self.place)
-        if there:
-            path = segment_path(self.place, there[-1])
+        firsts = segments(self.place)
+        if firsts:
+            path = segment_path(self.place, firsts[-1])
             data = path.read_bytes()
-            whole, last = 0, there[-1] - 1
-            for last, _, whole in whole_frames(data, there[-1]):  # noqa: B007 - the last one
+            whole, last = 0, firsts[-1] - 1
+            for last, _, whole in whole_frames(data, firsts[-1]):  # noqa: B007 - the last one
                 pass
             self.torn_bytes = len(data) - whole
             fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
             os.ftruncate(fd, whole)
             os.fsync(fd)
-            self._first, self._fd, self._size = there[-1], fd, whole
+            self._first, self._fd, self._size = firsts[-1], fd, whole
             self.next = last + 1
-        if done >= self.next:  # the hub has events that a power failure has taken from the disk
+        if done >= self.next:  # the hub has events that a power failure removed from the disk
             self._end_segment()
             self.next = done + 1
         self._measure()
 
     def _measure(self) -> None:
-        """Look what is there: segments that the hub has are removed by whoever ships."""
+        """Measure the existing segments: the shipper removes those that the hub has."""
         sizes = []
         for first in segments(self.place):
             try:
@@ -246,7 +244,7 @@ class Spool:
         self._before = max(sum(sizes) - self._size, 0)
 
     def append(self, bodies: Sequence[bytes]) -> int:
-        """Write events, as many as there is room for; returns how many. They are durable after ``sync``."""
+        """Write events while there is room; return how many. They are durable after ``sync``."""
         written = 0
         while written < len(bodies):
             some = self._portion(bodies[written:])
@@ -259,7 +257,7 @@ class Spool:
         return written
 
     def _portion(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """Return the frames that go to the segment that is written, within the bound."""
+        """Return the frames that fit in the current segment, within the limit of the spool."""
         if self._size >= self._segment_bytes:
             self._end_segment()
         frames: list[bytes] = []
@@ -275,7 +273,7 @@ class Spool:
         return frames
 
     def fits(self, bodies: Sequence[bytes]) -> bool:
-        """Tell whether all of these events are within the bound."""
+        """Whether there is room for all of these events."""
         return self._has_room(sum(_FRAME.size + len(body) for body in bodies))
 
     def _has_room(self, size: int) -> bool:
@@ -284,7 +282,7 @@ class Spool:
         return self.used + size <= self.bound
 
     def _write(self, frames: Sequence[bytes]) -> int:
-        """Write frames; returns how many. Those that are whole stay: whoever ships may have read them."""
+        """Write frames; return how many. Whole ones stay after an error: the shipper may have read them."""
         data, position, failed = memoryview(b"".join(frames)), 0, None
         try:
             fd = self._begin_segment() if self._fd is None else self._fd
@@ -300,7 +298,7 @@ class Spool:
             self.unsynced |= Unsynced(frozenset({self._first}))
         if failed is not None:
             if self._fd is not None:
-                with suppress(OSError):  # the next frame is written over what is torn
+                with suppress(OSError):  # the next write starts here even if this fails
                     os.ftruncate(self._fd, self._size)
             if not whole and failed.errno not in NO_ROOM:
                 raise failed
@@ -313,12 +311,12 @@ class Spool:
         return self._fd
 
     def sync(self) -> None:
-        """Make durable what was written."""
+        """Make all written events durable."""
         sync_segments(self.place, self.unsynced)
         self.unsynced = _SYNCED
 
     def take_unsynced(self) -> Unsynced:
-        """Return what is not durable, for ``sync_segments``; if that fails, it is to be put back."""
+        """Return and clear pending syncs, for ``sync_segments``; the caller restores them on failure."""
         unsynced, self.unsynced = self.unsynced, _SYNCED
         return unsynced
 
@@ -330,7 +328,7 @@ class Spool:
             self._size = 0
 
     def close(self, done: int) -> None:
-        """Give the spool back; if the hub has all of it, nothing of it stays on the disk."""
+        """Release the spool; if the hub has all of it, delete its segments."""
         self._end_segment()
         try:
             if done >= self.next - 1:
@@ -341,7 +339,7 @@ class Spool:
             unlock(self._lock_fd)
 
     def abandon(self) -> None:
-        """Let go of the files as they are; in a forked child, where the parent goes on with them."""
+        """Close the files unchanged; in a forked child, where the parent still uses them."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -356,41 +354,41 @@ class Spooled(NamedTuple):
 
 
 class SpoolReader:
-    """A spool as whoever ships reads it, beside the process that writes it."""
+    """Reads a spool for the shipper, concurrently with the process that writes it."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
         self.name = place.name
         self.stream = (place / _STREAM).read_text(encoding="utf-8")
         self._ahead: deque[Spooled] = deque()
-        #: The segment, and where in it the next frame begins, which has the number.
+        # The current segment, the offset of the next frame in it, and the number of that frame.
         self._first: int | None = None
         self._offset = 0
         self._number = self._skip_to = 0
 
     @property
     def passed(self) -> int:
-        """The number up to which everything was returned, or cannot be read any more."""
+        """The number up to which all events were returned, or are unreadable."""
         return self._ahead[0].number - 1 if self._ahead else max(self._number, self._skip_to) - 1
 
-    def peek(self, after: int, most: int) -> list[Spooled]:
-        """Return events behind a number, those that are there by now."""
+    def peek(self, after: int, max_items: int) -> list[Spooled]:
+        """Return available events after a number, without consuming them."""
         while self._ahead and self._ahead[0].number <= after:
             self._ahead.popleft()
         if not self._ahead and self._number != after + 1:
             self._seek(after + 1)
-        while len(self._ahead) < most and self._read_on():
+        while len(self._ahead) < max_items and self._read_on():
             pass
-        return [self._ahead[nth] for nth in range(min(most, len(self._ahead)))]
+        return [self._ahead[nth] for nth in range(min(max_items, len(self._ahead)))]
 
     def _seek(self, number: int) -> None:
-        there = [first for first in segments(self.place) if first <= number]
-        self._first, self._offset = (there[-1] if there else None), 0
+        firsts = [first for first in segments(self.place) if first <= number]
+        self._first, self._offset = (firsts[-1] if firsts else None), 0
         self._number = self._first or number
         self._skip_to = number
 
     def _read_on(self) -> bool:
-        """Read some more; False if there is no more yet."""
+        """Read more frames; False if there are none yet."""
         later = [first for first in segments(self.place) if self._first is None or first > self._first]
         if self._first is None:
             return bool(later) and self._go_to(later[0])
@@ -399,7 +397,7 @@ class SpoolReader:
         return bool(later) and self._go_to(later[0])
 
     def _go_to(self, first: int) -> bool:
-        """Go on in the next segment: this one has no more, and was ended before that one was begun."""
+        """Continue in the next segment: the writer completes a segment before it starts another."""
         self._first, self._offset, self._number = first, 0, first
         return True
 
@@ -407,7 +405,7 @@ class SpoolReader:
         data = self._read(size)
         if len(data) >= _FRAME.size:
             length, _ = _FRAME.unpack_from(data)
-            if length + _FRAME.size > len(data):  # one that is longer than what is read at once
+            if length + _FRAME.size > len(data):  # a frame larger than one read
                 data = self._read(length + _FRAME.size)
         end = 0
         for content, end in frames(data, self._number):  # noqa: B007 - the last one
@@ -418,10 +416,10 @@ class SpoolReader:
         return end > 0
 
     def _pass_damage(self) -> bool:
-        """Go on at the next frame that is whole; what has nothing whole behind it may still be written.
+        """Skip to the next whole frame; damage without whole frames after it may be a write in progress.
 
-        That is the next one of all, if it was written meanwhile. It is looked at twice: a frame may be read
-        as it was before it was written, and the one behind it as it is now.
+        That frame may be the one that was damaged, if its write has completed. It is searched for twice: a
+        frame may be read from before its write completes, and the one after it from after.
         """
         whole = self._find_whole()
         if whole is None or whole != self._find_whole():
@@ -434,31 +432,31 @@ class SpoolReader:
             return end - len(content) - _FRAME.size, number
         return None
 
-    def _read(self, most: int | None = None) -> bytes:
-        """Return what there is of the segment, at most so many bytes of it."""
+    def _read(self, max_bytes: int | None = None) -> bytes:
+        """Return the rest of the segment, at most ``max_bytes``."""
         assert self._first is not None
         try:
             with segment_path(self.place, self._first).open("rb") as file:
-                left = max(os.fstat(file.fileno()).st_size - self._offset, 0)
+                remaining = max(os.fstat(file.fileno()).st_size - self._offset, 0)
                 file.seek(self._offset)
-                return file.read(left if most is None else min(most, left))
+                return file.read(remaining if max_bytes is None else min(max_bytes, remaining))
         except FileNotFoundError:
             return b""
 
     def discard(self, done: int) -> bool:
-        """Remove segments that are done; not the last one, which may be written to."""
-        there = segments(self.place)
-        gone = [first for first, after in pairwise(there) if after <= done + 1]
-        for first in gone:
+        """Remove segments that are recorded; not the last one, which may still be written."""
+        firsts = segments(self.place)
+        recorded = [first for first, after in pairwise(firsts) if after <= done + 1]
+        for first in recorded:
             remove_file(segment_path(self.place, first))
-        return bool(gone)
+        return bool(recorded)
 
     def can_discard(self, done: int) -> bool:
-        """Tell whether there is a segment that is done."""
-        there = segments(self.place)
-        return len(there) > 1 and there[1] <= done + 1
+        """Whether a segment can be removed."""
+        firsts = segments(self.place)
+        return len(firsts) > 1 and firsts[1] <= done + 1
 
 
 def find_spools(root: Path) -> list[Path]:
-    """Return the places of all spools, of whatever process."""
+    """Return the directories of all spools, of all processes."""
     return sorted(place for place in root.iterdir() if (place / _STREAM).exists())

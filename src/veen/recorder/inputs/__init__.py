@@ -1,1 +1,1 @@
-"""Where recorded events come from: programs, files and OTLP."""
+"""Sources of recorded events: programs, files and OTLP."""

@@ -1,4 +1,4 @@
-"""Middleware for ASGI: one event for each request, whatever becomes of it.
+"""Middleware for ASGI: one event for each request, whatever its outcome.
 
     app.add_middleware(RecorderMiddleware, home="shop", hub=URL, stream="record/app/http")
 
@@ -34,28 +34,28 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class _Seen:
-    """What goes through, and is passed on as it is."""
+    """Observes a request and its response, which pass through unchanged."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
         self.status: int | None = None
-        self.taken = self.given = 0
-        self.left = False
+        self.request_bytes = self.response_bytes = 0
+        self.disconnected = False
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
-            self.taken += len(message.get("body", b""))
+            self.request_bytes += len(message.get("body", b""))
         elif message["type"] == "http.disconnect" and self.status is None:
-            self.left = True
+            self.disconnected = True
         return message
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
         elif message["type"] == "http.response.body":
-            self.given += len(message.get("body", b""))
+            self.response_bytes += len(message.get("body", b""))
         await self._send(message)
 
 
@@ -134,7 +134,7 @@ class RecorderMiddleware:
         self._headers = {name.lower().encode("latin-1") for name in headers}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and record it when it is over."""
+        """Run a request, and record it when it is complete."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -164,12 +164,12 @@ class RecorderMiddleware:
             "path": scope.get("path", ""),
             "status": seen.status,
             "client": client[0] if client else None,
-            "request_bytes": seen.taken,
-            "response_bytes": seen.given,
+            "request_bytes": seen.request_bytes,
+            "response_bytes": seen.response_bytes,
         }
         if error is not None:
-            payload["error"] = type(error).__name__  # its text may hold what was sent
-        if seen.left:
+            payload["error"] = type(error).__name__  # only the type: the text may contain request data
+        if seen.disconnected:
             payload["disconnected"] = True
         if self._query:
             payload["query"] = scope.get("query_string", b"").decode("latin-1")

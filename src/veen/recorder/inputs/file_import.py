@@ -1,11 +1,11 @@
-"""Imports of files: each line is recorded once, however often the import is begun again.
+"""File imports: each line is recorded once, however often the import is restarted.
 
-A file is known by its content: the hash of what was imported of it, wherever it lies and whatever it is
-called by now. If that is short, and only the beginning of a file, many files may begin like this: then it
-must be the same file. Imports have a spool of their own. Before a portion is written to it, the position
-where it begins in the file is made durable, together with the next number of the spool: how far the numbers
-have come since says how many events of the portion are in the spool. If nothing of a run can be read, the
-position stays where it was: the options may have been wrong.
+A file is identified by its content: the hash of the imported part, independent of its path and name. If that
+part is short, and not the whole file, other files may begin alike: then the inode has to match as well.
+Imports have a spool of their own. Before a batch is written to it, the offset where the batch begins in the
+file is made durable, together with the next number of the spool: the numbers used since then say how many
+events of the batch are in the spool. If nothing of a run can be read, the position does not change: the
+options may have been wrong.
 """
 
 import hashlib
@@ -32,35 +32,35 @@ _logger: Final = logging.getLogger(__name__)
 
 _POSITIONS: Final = "positions.json"
 _PURPOSE: Final = "import"
-#: How many files are remembered.
+# Maximum number of remembered files.
 _MOST_FILES: Final = 1000
-#: Events that are written to the spool together.
+# Events per batch.
 _BATCH: Final = 500
 _READ_BYTES: Final = 1 << 20
-#: Files that have so many bytes in common are one that has grown; with fewer, only if they have one inode.
+# Files with a common beginning of this size are the same file, which has grown; below, the inode decides.
 _SHORT_BYTES: Final = 4 << 10
-#: How long a line may be: four times what a message can hold, as JSON spells some letters out.
+# Maximum length of a line: four times that of a message, since JSON escapes some characters.
 LINE_BYTES: Final = 4 * DEFAULT_LIMITS.max_msg_bytes
 _MOST_REASON: Final = 300
 
-#: What makes events of a line: one, several, or an error in the place of one.
+# Converts a line to events; an event that cannot be read is an error in its place.
 Convert = Callable[[bytes], Iterator[Captured | BadLineError]]
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a file is imported: up to a line, and so many events of the portion behind it."""
+    """How far a file is imported: up to a line, and a number of events of the batch after it."""
 
-    #: The content up to the end of the portion: what the file is known by.
+    # Hash of the content up to the end of the batch: identifies the file.
     sha256: str
     end: int
-    #: Where the portion begins.
+    # Offset where the batch begins.
     offset: int
     lines: int
     events: int = 0
-    #: The next number of the spool before the portion; 0 if its events were counted.
+    # The next number of the spool before the batch; 0 if its events were counted.
     number: int = 0
-    #: The file that it was, on its filesystem.
+    # The inode of the file.
     inode: int = 0
 
 
@@ -68,14 +68,14 @@ _START: Final = Position("", 0, 0, 0)
 
 
 class BadLine(NamedTuple):
-    """A line that is no event."""
+    """A line that is not an event."""
 
     line: int
     reason: str
 
 
 class Imports:
-    """The spool of imports to a stream, and how far each file has come."""
+    """The spool of imports to a stream, and the position of each file."""
 
     def __init__(self, root: Path, settings: FeedSettings) -> None:
         """Raises BlockingIOError if another import to this stream is running."""
@@ -89,18 +89,18 @@ class Imports:
         self._known = [self._settled(Position(**item)) for item in known]
 
     def _settled(self, position: Position) -> Position:
-        """Count the events that have come to the spool behind a position."""
+        """Count the events that were written to the spool after a position."""
         if not position.number:
             return position
         return replace(position, number=0, events=position.events + self.spool.next - position.number)
 
     def find(self, file: BinaryIO) -> Position:
-        """Return how far a file is imported, by its content."""
+        """Return the position of a file, identified by its content."""
         positions = self._find_all(file)
         return positions[-1] if positions else _START
 
     def _find_all(self, file: BinaryIO) -> list[Position]:
-        """Return all positions that are of a file, by its content; the last one is the farthest."""
+        """Return all positions that match the content of a file; the last one is the farthest."""
         positions, running, at = [], hashlib.sha256(), 0
         status = os.fstat(file.fileno())
         for position in sorted(self._known, key=lambda item: item.end):
@@ -116,14 +116,14 @@ class Imports:
         return positions
 
     def forget(self, file: BinaryIO) -> None:
-        """Take it that nothing of a file was imported; that is durable with the next position of it."""
+        """Drop the positions of a file; durable with its next position."""
         inode = os.fstat(file.fileno()).st_ino
         positions = self._find_all(file)
-        gone = {item for item in positions if item.inode == inode or item.sha256 == positions[-1].sha256}
-        self._known = [item for item in self._known if item not in gone]
+        dropped = {item for item in positions if item.inode == inode or item.sha256 == positions[-1].sha256}
+        self._known = [item for item in self._known if item not in dropped]
 
     def note(self, old: Position, new: Position) -> Position:
-        """Make a position durable, in the place of an older one of the same file; of a copy, beside it."""
+        """Make a position durable; it replaces an older one of the same file, but not that of a copy."""
         noted = replace(new, number=self.spool.next)
         others = [
             self._settled(item)
@@ -136,16 +136,16 @@ class Imports:
 
 
 def _hash(file: BinaryIO, running: "hashlib._Hash", size: int) -> int:
-    """Add so many bytes of a file to a hash, or as many as there are; returns how many."""
-    left = size
-    while left > 0 and (data := file.read(min(_READ_BYTES, left))):
+    """Add up to ``size`` bytes of a file to a hash; return how many."""
+    remaining = size
+    while remaining > 0 and (data := file.read(min(_READ_BYTES, remaining))):
         running.update(data)
-        left -= len(data)
-    return size - left
+        remaining -= len(data)
+    return size - remaining
 
 
 class _Line(NamedTuple):
-    """A line; of one that is too long there is no content."""
+    """A line; the content of one that is too long is dropped."""
 
     content: bytes
     size: int
@@ -154,34 +154,34 @@ class _Line(NamedTuple):
 
 
 class _Lines:
-    """The lines of a file behind an offset, and the hash of what was taken. Long ones are not kept."""
+    """The lines of a file after an offset, and the hash of processed ones. Long lines are not buffered."""
 
-    def __init__(self, file: BinaryIO, offset: int, most: int) -> None:
+    def __init__(self, file: BinaryIO, offset: int, max_bytes: int) -> None:
         self._file = file
-        self._most = most
+        self._max_bytes = max_bytes
         self._running = hashlib.sha256()
-        #: Where the lines end that were taken.
+        # The end of the processed lines.
         self.end = _hash(file, self._running, offset)
         self._ahead = self._running
         self._size = 0
 
     @property
     def sha256(self) -> str:
-        """The hash of everything up to the end of the lines that were taken."""
+        """The hash of everything up to the end of the processed lines."""
         return self._running.hexdigest()
 
     def __iter__(self) -> Iterator[_Line]:
-        while data := self._file.readline(self._most + 1):
+        while data := self._file.readline(self._max_bytes + 1):
             self._ahead, self._size = self._running.copy(), len(data)
             self._ahead.update(data)
             has_end = data.endswith(b"\n")
-            is_long = len(data) > self._most and not has_end
+            is_long = len(data) > self._max_bytes and not has_end
             if is_long:
                 data, has_end = b"", self._pass_rest()
             yield _Line(data, self._size, is_long, has_end)
 
     def _pass_rest(self) -> bool:
-        """Read on to the end of a line; False if there is none."""
+        """Skip to the end of a line; False if it has no end."""
         while data := self._file.readline(_READ_BYTES):
             self._ahead.update(data)
             self._size += len(data)
@@ -190,13 +190,13 @@ class _Lines:
         return False
 
     def take(self) -> None:
-        """Take the line that was yielded last."""
+        """Mark the line that was yielded last as processed."""
         self._running = self._ahead
         self.end += self._size
 
 
 class Import:
-    """One run over a file: yields lines that are no events, and counts."""
+    """One run over a file: yields lines that are not events, and counts."""
 
     def __init__(
         self,
@@ -206,37 +206,37 @@ class Import:
         wait: Callable[[bool], None],
         line_bytes: int = LINE_BYTES,
     ) -> None:
-        """``wait`` is called after each portion that was written; with True if the spool is full."""
+        """``wait`` is called after each batch is written; with True if the spool is full."""
         self._imports = imports
         self._convert = convert
         self._defaults = imports.settings
         self._wait = wait
         self._line_bytes = line_bytes
-        #: Events that were written to the spool, lines that were read, and what is no event.
+        # Events written to the spool, lines read, and rejected lines or events.
         self.events = self.lines = self.bad = 0
-        #: Lines that were read by a run before.
+        # Lines that an earlier run has read.
         self.known = 0
-        #: Whether the last line has no end yet, and was left for another run.
+        # Whether the last line has no end yet, and was left for another run.
         self.incomplete = False
-        #: Whether there was an event at all.
+        # Whether any event could be read.
         self.has_read = False
-        #: Events of the portion that was begun, which are in the spool already.
+        # Events of the current batch that an earlier run has written to the spool.
         self._skip = 0
         self._batch: list[bytes] = []
 
     def run(self, file: BinaryIO, *, again: bool = False) -> Iterator[BadLine]:
-        """Import a file from where it was left; all of it if it is a pipe, or is to be read ``again``."""
+        """Resume the import of a file; start over if it is a pipe, or with ``again``."""
         seekable = file.seekable()
         if again and seekable:
             self._imports.forget(file)
-        kept = self._imports.find(file) if seekable and not again else _START
-        self.known, self._skip = kept.lines, kept.events
+        position = self._imports.find(file) if seekable and not again else _START
+        self.known, self._skip = position.lines, position.events
         inode = os.fstat(file.fileno()).st_ino
-        begun = kept
-        lines = _Lines(file, kept.offset, self._line_bytes)
+        batch_start = position
+        lines = _Lines(file, position.offset, self._line_bytes)
 
         def here() -> Position:
-            return replace(begun, sha256=lines.sha256, end=lines.end, number=0, inode=inode)
+            return replace(batch_start, sha256=lines.sha256, end=lines.end, number=0, inode=inode)
 
         for line in lines:
             if not line.has_end and not self._is_whole(line):
@@ -248,18 +248,18 @@ class Import:
             yield from self._take(line)
             lines.take()
             if len(self._batch) >= _BATCH:
-                kept = self._imports.note(kept, here())
+                position = self._imports.note(position, here())
                 self._write()
-                begun = Position("", 0, lines.end, self.known + self.lines)
+                batch_start = Position("", 0, lines.end, self.known + self.lines)
         if self.bad and not self.has_read:
             return
         last = here()
-        kept = self._imports.note(kept, last)
+        position = self._imports.note(position, last)
         self._write()
-        self._imports.note(kept, replace(last, offset=lines.end, lines=self.known + self.lines, events=0))
+        self._imports.note(position, replace(last, offset=lines.end, lines=self.known + self.lines, events=0))
 
     def _take(self, line: _Line) -> Iterator[BadLine]:
-        """Put the events of a line in the batch; yields what is none."""
+        """Add the events of a line to the batch; yield the invalid ones."""
         for event in self._events(line):
             if isinstance(event, str):
                 yield self._refuse(self.known + self.lines, event)
@@ -278,11 +278,11 @@ class Import:
         return f"a line of {line.size} bytes exceeds the limit of {self._line_bytes}"
 
     def _is_whole(self, line: _Line) -> bool:
-        """Tell whether a line without an end is one; it may be half of what is being written."""
+        """Whether a line without a newline is complete; it may be a write in progress."""
         return all(isinstance(event, bytes) for event in self._events(line))
 
     def _events(self, line: _Line) -> Iterator[bytes | str]:
-        """Yield the encoded events of a line; text that says why one is none."""
+        """Yield the encoded events of a line; text says why one is invalid."""
         if line.is_long:
             yield self._too_long(line)
             return
@@ -299,7 +299,7 @@ class Import:
             yield str(error)
 
     def _write(self) -> None:
-        """Write the batch, whose position was noted."""
+        """Write the batch, whose position is durable."""
         spool = self._imports.spool
         while self._batch:
             written = spool.append(self._batch)
@@ -310,9 +310,9 @@ class Import:
 
 
 def report_damage(root: Path, stream: str, count: int, settings: FeedSettings) -> tuple[str, int]:
-    """Write to a spool that events of a stream were lost; return its name, and the number of that event.
+    """Record that events of a stream were lost; return the spool's name, and the number of that event.
 
-    It is not the spool of imports, which is being written.
+    It is not the spool of imports, which is in use.
     """
     losses = Losses(_logger.error)
     losses.add(stream, DAMAGED, count=count)

@@ -1,4 +1,4 @@
-"""Events out of lines of JSON, as most programs can log."""
+"""Events from lines of JSON, as most programs can log."""
 
 import datetime as dt
 import json
@@ -10,31 +10,31 @@ from veen.recorder.errors import BadLineError
 from veen.recorder.event import LEFT_OUT, Captured, capture
 from veen.stdx.json_object import unique_names
 
-# How many of a unit make a second.
+# Units per second.
 UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-# What a line has that was set aside by a feed.
+# Keys of a line that a feed set aside.
 _ASIDE: Final = frozenset({"stream", "reason", "event"})
 _EVENT: Final = frozenset({"event_type", "subject_id", "event_time", "origin", "payload", "metadata"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """Which fields of a line are what of an event; dots lead into objects."""
+    """The mapping from fields of a line to fields of an event; dots lead into objects."""
 
     time: str = "event_time"
     type: str = "event_type"
     subject: str = "subject_id"
     origin: str = "origin"
-    # What a number says, as a time.
+    # The unit of a time that is a number.
     unit: str = "s"
-    # The type of events whose lines have none.
+    # The type of events from lines without one.
     default_type: str = "log.line"
 
 
 def read_event(line: bytes, fields: Fields, stream: str | None = None) -> Captured:
-    """Return the event of a line; a line without a time is of now.
+    """Return the event of a line; a line without a time gets the current one.
 
-    A line that a feed has set aside is the event that it tells of, if that is one of the stream.
+    A line that a feed set aside is the event that it contains, if it is of the same stream.
     """
     line_fields = parse(line)
     if not isinstance(line_fields, dict):
@@ -48,7 +48,7 @@ def read_event(line: bytes, fields: Fields, stream: str | None = None) -> Captur
     if metadata is None or isinstance(metadata, dict):
         line_fields.pop("metadata", None)
     else:
-        metadata = None  # a field like any other
+        metadata = None  # an ordinary field
     payload = line_fields["payload"] if line_fields.keys() == {"payload"} else line_fields
     return Captured(
         None,
@@ -62,7 +62,7 @@ def read_event(line: bytes, fields: Fields, stream: str | None = None) -> Captur
 
 
 def _read_aside(event: dict[str, Any], was_for: object, stream: str | None) -> Captured:
-    """Return an event that was set aside: with its own values, or not at all."""
+    """Return an event that was set aside: with its original values, or not at all."""
     if stream is not None and was_for != stream:
         raise BadLineError(
             f"it was set aside as an event of {str(was_for)[:200]!r}: import it to that stream"
@@ -92,7 +92,7 @@ def _read_aside(event: dict[str, Any], was_for: object, stream: str | None) -> C
 
 
 def parse(data: bytes) -> Any:  # noqa: ANN401 - JSON
-    """Parse JSON; fractions stay the text that they are. A name that is there twice would hide a value."""
+    """Parse JSON; fractions become text as written. Repeated names are rejected: they would hide a value."""
     try:
         return json.loads(data, parse_float=str, parse_constant=str, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -103,7 +103,7 @@ _unique = unique_names(lambda name: BadLineError(f"the name {name[:40]!r} is rep
 
 
 def _take(container: dict[str, Any], path: str) -> Any:  # noqa: ANN401 - JSON
-    """Take a field out of a line; None if there is none."""
+    """Remove a field from a line and return it; None if there is none."""
     if path in container:
         return container.pop(path)
     name, _, rest = path.partition(".")
@@ -112,7 +112,7 @@ def _take(container: dict[str, Any], path: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def seconds(value: object, unit: str = "s") -> float:
-    """Read a time: a number, or text as in ISO 8601; without a zone it is UTC."""
+    """Parse a time: a number, or text in ISO 8601; without a zone it is UTC."""
     try:
         if isinstance(value, int):
             return value / UNITS[unit] if UNITS[unit] > 1 else value

@@ -1,4 +1,4 @@
-"""A handler for ``logging``: what an application logs anyway is recorded.
+"""A handler for ``logging``: records what an application logs.
 
 from veen.recorder import RecorderHandler
 handler = RecorderHandler("shop", "http://127.0.0.1:37411", stream="record/app/log")
@@ -16,10 +16,10 @@ from veen.recorder.event import PAYLOAD_BYTES
 from veen.recorder.feed.feed import Feed
 from veen.recorder.feed.settings import QUEUE_EVENTS, SPOOL_BYTES
 
-#: What every record has; the rest was given as ``extra``.
+# Attributes of every record; others were passed as ``extra``.
 _USUAL: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _PLAIN: Final = (str, int, float, bytes, list, tuple, dict, type(None))
-#: Our own loggers: what they say about recording is not recorded, or it would never end.
+# Loggers of this library are excluded: recording their messages could recurse without end.
 _OWN: Final = "veen"
 _TEXTS: Final = logging.Formatter()
 
@@ -27,8 +27,8 @@ _TEXTS: Final = logging.Formatter()
 class RecorderHandler(logging.Handler):
     """Records what is logged: events ``log.info``, ``log.warning`` and so on.
 
-    An event type belongs to one stream (SDR-005): services with a stream each need an ``event_type`` each, in
-    place of ``log``.
+    An event type belongs to one stream (SDR-005): services with a stream each need an ``event_type`` each,
+    instead of ``log``.
 
     The message is formatted at once; ``extra`` fields that are plain values are part of the payload, and
     ``extra={"subject_id": ...}`` is the subject.

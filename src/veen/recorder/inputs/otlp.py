@@ -1,4 +1,4 @@
-"""Events out of OpenTelemetry logs: requests of OTLP in JSON (ExportLogsServiceRequest)."""
+"""Events from OpenTelemetry logs: requests of OTLP in JSON (ExportLogsServiceRequest)."""
 
 import base64
 import binascii
@@ -9,12 +9,12 @@ from typing import Any, Final
 from veen.recorder.errors import BadLineError
 from veen.recorder.event import Captured, capture
 
-#: Whom an event is about, unless somebody says otherwise.
+# Attribute with the subject of an event, by default.
 SUBJECT: Final = "enduser.id"
 _SERVICE: Final = "service.name"
 _EVENT_NAME: Final = "event.name"
 _NANO: Final = 1_000_000_000
-#: The names that each message of OTLP's logs has. Some are not read: schemas, counts of what was dropped.
+# Known names of each message of OTLP's logs. Some are ignored: schemas, counts of dropped items.
 _REQUEST: Final = frozenset({"resourceLogs"})
 _RESOURCE_LOGS: Final = frozenset({"resource", "scopeLogs", "schemaUrl"})
 _RESOURCE: Final = frozenset({"attributes", "droppedAttributesCount", "entityRefs"})
@@ -38,16 +38,16 @@ _RECORD: Final = frozenset(
 _PAIR: Final = frozenset({"key", "value"})
 _VALUES: Final = frozenset({"values"})
 _MOST_NAME: Final = 40
-#: The least number of each severity, the greatest first.
+# The lowest number of each severity, in descending order.
 _SEVERITIES: Final = ((21, "fatal"), (17, "error"), (13, "warn"), (9, "info"), (5, "debug"), (1, "trace"))
 
 
 def read_request(request: object, subject: str = SUBJECT) -> Iterator[Captured | BadLineError]:
-    """Yield the events of a request; an error in the place of a record, or of anything else, that is none.
+    """Yield the events of a request; an error in place of each record, or other item, that is not one.
 
-    OTLP lets a receiver pass over names that it does not know; and whoever hears of no error forgets what it
-    has sent. Nothing is passed over here: what is not recorded is told. Raises BadLineError for what is no
-    request at all.
+    OTLP lets a receiver ignore unknown names, and an exporter discards what it has sent unless it gets an
+    error. So nothing is ignored here: whatever is not recorded is reported. Raises BadLineError if it is not
+    a request.
     """
     logs = _object(request, "a request")
     yield from _strangers(logs, _REQUEST, "a request")
@@ -86,7 +86,7 @@ def _read_scope(
 
 
 def _strangers(described: dict[str, Any], known: frozenset[str], what: str) -> Iterator[BadLineError]:
-    """Yield an error for each name that OTLP's logs do not have: nobody knows what is behind it."""
+    """Yield an error for each unknown name: its content is not recorded."""
     for name in sorted(described.keys() - known):
         yield BadLineError(f"OTLP logs have no {name[:_MOST_NAME]!r} in {what}; it is not recorded")
 
@@ -96,7 +96,7 @@ def _told(error: BadLineError | RecursionError) -> BadLineError:
 
 
 def _count(container: object, *path: str) -> int:
-    """Return how many records are lost with something that cannot be read; at least one thing is."""
+    """Return how many records are lost with an unreadable item; at least 1."""
     if not path:
         return 1
     inside = container.get(path[0]) if isinstance(container, dict) else None
@@ -137,7 +137,7 @@ def _read_record(
 
 
 def _severity(number: int) -> str:
-    return next((name for least, name in _SEVERITIES if number >= least), "")
+    return next((name for lowest, name in _SEVERITIES if number >= lowest), "")
 
 
 def _object(value: object, what: str) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _object(value: object, what: str) -> dict[str, Any]:
 
 
 def _part(value: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return an object; none is there, or null, if it is empty."""
+    """Return an object; an empty one if it is absent or null."""
     return {} if value.get(name) is None else _object(value[name], name)
 
 
@@ -166,7 +166,7 @@ def _number(value: dict[str, Any], name: str) -> int:
 
 
 def _list(value: dict[str, Any], name: str) -> list[Any]:
-    """Return a list; none is there, or null, if it is empty."""
+    """Return a list; an empty one if it is absent or null."""
     items = value.get(name)
     if items is None:
         return []
@@ -196,10 +196,10 @@ def _value(value: object) -> Any:  # noqa: ANN401 - any value, by its kind
             return text
         case {"boolValue": bool(flag)}:
             return flag
-        case {"intValue": found}:
-            return _integer(found)
-        case {"doubleValue": int() | float() | str() as found} if not isinstance(found, bool):
-            return str(found)
+        case {"intValue": number}:
+            return _integer(number)
+        case {"doubleValue": int() | float() | str() as number} if not isinstance(number, bool):
+            return str(number)
         case {"bytesValue": str(text)}:
             return _bytes(text)
         case {"arrayValue": dict(inner)} if inner.keys() <= _VALUES:
@@ -219,7 +219,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _integer(value: object) -> int:
-    """Read an integer, which JSON has as text if it has 64 bits."""
+    """Parse an integer, which OTLP's JSON writes as text if it has 64 bits."""
     try:
         integer = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
     except ValueError:

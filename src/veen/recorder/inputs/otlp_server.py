@@ -1,7 +1,7 @@
-"""An endpoint that takes logs in: OTLP over HTTP in JSON, and lines of JSON.
+"""An endpoint that accepts logs: OTLP over HTTP in JSON, and lines of JSON.
 
-POST /v1/logs takes an ExportLogsServiceRequest, POST /jsonl an event in each line. An answer means that the
-events are durable in the spool; a feed ships them. Errors are as OTLP has them: {code, message}.
+POST /v1/logs accepts an ExportLogsServiceRequest, POST /jsonl one event per line. A response means that the
+events are durable in the spool; a feed ships them. Errors have the form of OTLP: {code, message}.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ from veen.recorder.inputs.otlp import SUBJECT, read_request
 
 _log: Final = logging.getLogger(__name__)
 
-#: Where collectors send OTLP over HTTP to.
+# The default address of OTLP over HTTP in collectors.
 DEFAULT_LISTEN: Final = "127.0.0.1:4318"
 _LOGS, _LINES = "/v1/logs", "/jsonl"
 _TYPES: Final = {
     _LOGS: frozenset({JSON}),
-    # Not text/plain: a page of anybody may have a browser send that, without asking first (C-196).
+    # Not text/plain: any web page can have a browser send that without a preflight request (C-196).
     _LINES: frozenset({JSON, "application/jsonl", "application/x-ndjson"}),
 }
-#: Of a request as it comes, and when it is inflated.
+# Limits of a body as received, and decompressed.
 _MOST_BODY: Final = 8 << 20
 _MOST_INFLATED: Final = 32 << 20
 _MOST_BYTES: Final = 128 << 20
@@ -48,7 +48,7 @@ _MOST_REASONS: Final = 5
 _BOUNDS: Final = Bounds(
     max_connections=256, max_header_bytes=16 << 10, header_sec=10.0, body_sec=10.0, idle_sec=60.0
 )
-#: Numbers of google.rpc.Code, by the status of HTTP.
+# HTTP status -> number of google.rpc.Code.
 _CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 421: 7, 503: 14}
 
 
@@ -59,7 +59,7 @@ class _Refused(Exception):  # noqa: N818 - an answer
 
 
 def _answer(status: int, value: Any, **headers: str) -> Response:  # noqa: ANN401 - JSON
-    data = json.dumps(value, ensure_ascii=False).encode(errors="replace")  # reasons quote what was sent
+    data = json.dumps(value, ensure_ascii=False).encode(errors="replace")  # reasons quote request data
     return Response(status, data, JSON, headers)
 
 
@@ -73,7 +73,7 @@ class Receiver:
     def __init__(
         self, feed: Feed, *, token: str = "", fields: Fields | None = None, subject: str = SUBJECT
     ) -> None:
-        """``token``: what every request must show; ``subject``: the attribute that names whom a log is of."""
+        """``token``: required in every request; ``subject``: the attribute with the subject of a log."""
         self._feed = feed
         self._token = token
         self._fields = fields or Fields()
@@ -82,13 +82,13 @@ class Receiver:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="veen-receive")
 
     def router(self) -> Router[Route]:
-        """Return what connections serve; the token is checked before the path is looked at."""
+        """Return the routes; the token is checked before the path."""
         routes = {path: {"POST": Route(handler=self._accept)} for path in _TYPES}
         return Router(routes, ReceiverErrors(), max_body=_MOST_BODY, guard=self._check_token)
 
     async def _check_token(self, request: Request) -> None:
-        shown = request.headers.get("authorization", "")
-        if self._token and not hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode()):
+        authorization = request.headers.get("authorization", "")
+        if self._token and not hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode()):
             raise _Refused(
                 401,
                 "a token is needed: send the header authorization: Bearer TOKEN",
@@ -96,7 +96,7 @@ class Receiver:
             )
 
     async def _accept(self, request: Request) -> Response:
-        """Answer a request when its events are durable."""
+        """Respond to a request when its events are durable."""
         types = _TYPES[request.path]
         if request.content_type not in types:
             raise _Refused(
@@ -122,7 +122,7 @@ class Receiver:
             )
         if not bad:
             return _answer(200, {})
-        if len(unfit) == len(events):  # nothing is recorded: an exporter must not take that for success
+        if len(unfit) == len(events):  # nothing was recorded, so the exporter must get an error
             raise _Refused(400, reasons)
         return _answer(
             200, {"partialSuccess": {"rejectedLogRecords": str(len(bad)), "errorMessage": reasons}}
@@ -148,14 +148,14 @@ class Receiver:
 
 
 class ReceiverErrors:
-    """How a receiver answers errors: as OTLP has them."""
+    """Error responses of a receiver, in the form of OTLP."""
 
     def reject(self, error: ErrorEnvelope, request: Request | None) -> Response:  # noqa: ARG002 - of the protocol
-        """Return the answer to what is not a request, or is one that must not be accepted."""
+        """Return the response to an invalid request, or one that must be rejected."""
         return _failure(status_of(error), error.message)
 
     def answer(self, request: Request, error: Exception, route: Route | None) -> Response:  # noqa: ARG002 - of the protocol
-        """Return the answer to any error."""
+        """Return the response to any error."""
         match error:
             case _Refused():
                 return error.response
@@ -168,7 +168,7 @@ class ReceiverErrors:
                     413,
                     f"a request has at most {error.limit} bytes, not {error.size}: send smaller batches",
                 )
-        # A client that gets no answer would send again what may be stored already.
+        # Always respond: without a response the client would resend events that may be stored already.
         _log.error("a request to %s could not be handled", request.path, exc_info=error)
         return _failure(500, "the receiver failed to handle the request; the reason is in its log")
 
@@ -207,4 +207,4 @@ async def receive(
     await listener.accept(make().router(), ByteBudget(_MOST_BYTES))
     on_ready(listener.urls)
     await listener.run()
-    await listener.drain(0)  # an exporter sends again what was not answered
+    await listener.drain(0)  # no need to wait: exporters resend unanswered requests

@@ -1,4 +1,4 @@
-"""How far checkpoints cover the labels that were read, and which verdicts the keys at hand allow.
+"""How far checkpoints cover the labels that were read, and which verdicts the available keys allow.
 
 Order can be judged without any key. Other verdicts depend on what entries say: where none that they need
 could be read, they are neither good nor bad.
@@ -17,19 +17,19 @@ from veen.overlays.recorder.schemas import CHANGES_STREAM, CHECKPOINTS_STREAM
 from veen.recorder.cadence import Cadence
 from veen.recorder.checkpoint import Manifest, Place, is_over
 
-#: Verdicts that need to know which streams there are, and what was declared.
+# Verdicts that depend on the declarations of streams.
 _BY_CHANGES: Final = ("completeness", "roles", "event_types", "retention", "checkpoint_cadence")
 _BY_CHECKPOINTS: Final = ("stability", "checkpoint_cadence")
-#: Who has signed is not sealed, when and how many neither: roles and cadence are judged without.
+# Not roles and cadence: signer, time and number of entries are not sealed.
 _BY_EVENTS: Final = ("completeness", "event_types")
 _BY_CLASSES: Final = ("retention",)
-#: What it is called that is not named by a stream of its own.
+# The display name of the stream of label classes, which has only an id.
 CLASSES: Final = "the stream of classes of labels"
 
 
 @dataclass(slots=True)
 class SealedCounts:
-    """How many entries there are in each stream, and how many of them are sealed for others."""
+    """Number of entries in each stream, and of those sealed for other readers."""
 
     entries: Counter[str] = field(default_factory=Counter)
     sealed: Counter[str] = field(default_factory=Counter)
@@ -41,11 +41,11 @@ class SealedCounts:
             self.sealed[stream] += sealed
 
     def is_closed(self, stream: str) -> bool:
-        """Tell whether a stream has entries, and none of them could be read."""
+        """Whether a stream has entries, and none of them could be read."""
         return 0 < self.entries[stream] == self.sealed[stream]
 
     def unjudged(self) -> dict[str, list[str]]:
-        """Return verdicts that cannot be given, and because of which streams."""
+        """Return the verdicts that are not possible, each with the streams that would be needed."""
         unjudged: dict[str, list[str]] = {}
         for stream in sorted(self.sealed, key=str.encode):
             if self.is_closed(stream):
@@ -67,21 +67,21 @@ class LabelRead:
 
     label: Label
     entries: int = 0
-    #: What was done to the entry that comes next, and is not true.
+    # What was done to the next entry, if it fails verification.
     stopped: str | None = None
-    #: Roots at the places that checkpoints speak of.
+    # Roots at the positions that checkpoints cover.
     roots: dict[int, bytes] = field(default_factory=dict)
     first_ts: int | None = None
     last_ts: int = 0
-    #: When the entries behind these places were taken.
+    # Hub times of the entries after these positions.
     times: dict[int, int] = field(default_factory=dict)
     clients: dict[bytes, int] = field(default_factory=dict)
 
 
 class Coverage:
-    """How far checkpoints vouch for labels, one checkpoint after the other.
+    """How far checkpoints cover labels, one checkpoint after the other.
 
-    Looks only at labels that have begun and are not done: where labels change, there are many others.
+    Considers only labels that have begun and are not done: where labels rotate, there are many others.
     """
 
     def __init__(self, labels: Mapping[Place, LabelRead], epoch_sec: int) -> None:
@@ -93,25 +93,25 @@ class Coverage:
         self._epoch_sec = epoch_sec
         self._upto: dict[Place, int] = {}
         self.labels: dict[Place, LabelRead] = {}
-        #: How many entries they vouch for.
+        # Number of covered entries.
         self.recorded = 0
 
     def advance(self, until: int) -> None:
-        """Take up labels that have begun by then."""
+        """Add the labels that have begun by a time."""
         while self._later and self._later[-1][0] <= until:
             _, place, label = self._later.pop()
             self.labels[place] = label
 
     def is_done(self, place: Place, when: int) -> bool:
-        """Tell whether a label was over by then, and all of it is vouched for: it may be left out."""
+        """Whether a label was over by a time and is fully covered: checkpoints may omit it."""
         over = is_over(place[1], self._epoch_sec, when)
         return over and self._upto.get(place, 0) >= self.labels[place].entries
 
     def reach(self, manifest: Manifest) -> None:
-        """Take a checkpoint."""
+        """Apply a checkpoint."""
         for entry in manifest.streams:
             read, before = self._all.get(entry.place), self._upto.get(entry.place, 0)
-            upto = 0 if read is None else min(entry.upto_seq, read.entries)  # it may not be true
+            upto = 0 if read is None else min(entry.upto_seq, read.entries)  # it may state more
             if upto > before:
                 self._upto[entry.place] = upto
                 self.recorded += upto - before
@@ -119,7 +119,7 @@ class Coverage:
         self.labels = {place: label for place, label in self.labels.items() if not self.is_done(place, when)}
 
     def waiting_since(self) -> int | None:
-        """Return when the first entry behind all checkpoints was taken."""
+        """Return the hub time of the first uncovered entry."""
         times = []
         for place, label in self.labels.items():
             upto = self._upto.get(place)
@@ -128,10 +128,10 @@ class Coverage:
 
 
 class CadenceAudit:
-    """How many entries there were before the grace of a checkpoint began; kept as one count for each.
+    """Number of entries before the grace period of each checkpoint; one counter per checkpoint.
 
-    And how many before that of the last entry, which is not known before the end: of the seconds that may
-    turn out to be in it, each has a count of its own.
+    And the number before the grace period of the last entry, which is known only at the end: each second that
+    may turn out to be within that period has its own counter.
     """
 
     def __init__(self, cadence: Cadence, checkpoints: Iterable[int]) -> None:
@@ -143,7 +143,7 @@ class CadenceAudit:
         self._late: Counter[int] = Counter()
 
     def count(self, hub_ts: int) -> None:
-        """Take an entry."""
+        """Count an entry."""
         self._counts[bisect_right(self._ends, hub_ts)] += 1
         if hub_ts < self._last - self._grace:
             self._early += 1
@@ -155,11 +155,11 @@ class CadenceAudit:
                 self._early += self._late.pop(when)
 
     def before(self, when: int) -> int:
-        """Return how many entries had waited for longer than the grace at the time of a checkpoint."""
+        """Return how many entries had waited for longer than the grace period at the time of a checkpoint."""
         return self._sums[when - self._grace]
 
     def before_last(self) -> int:
-        """Return how many had waited for longer than that when the last entry came."""
+        """Return how many entries had waited for longer than that at the time of the last entry."""
         return self._early
 
     @cached_property

@@ -4,25 +4,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-#: How long after a change producers may still not know of it.
+# How long after a change producers may still use the old declarations.
 _GRACE_SEC: Final = 60
 
 
 @dataclass(slots=True)
 class EventTypeOwners:
-    """Takes changes of streams in the order of the log, then events; by the time of the hub."""
+    """Applies changes of streams in log order, then events; all times are the hub's."""
 
-    #: Of each type, the streams it was declared for: from when to when.
+    # For each type the streams that declared it, with begin and end.
     _spans: dict[str, list[tuple[str, int, int | None]]] = field(default_factory=dict)
-    #: What streams have, and when those have ended that have none.
+    # Current types of each stream, and the end of streams without any.
     _types: dict[str, set[str]] = field(default_factory=dict)
     _ended: dict[str, int] = field(default_factory=dict)
-    #: Of each type, streams that have it against a declaration; and without one, with the last time.
+    # For each type the streams that contain it contrary to a declaration; without one, with the last time.
     _wrong: dict[str, set[str]] = field(default_factory=dict)
     _free: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def change(self, body: dict[str, Any], when: int) -> None:
-        """Take a change of streams."""
+        """Apply a change of streams."""
         stream, types = body["stream"], body.get("event_types") or ()
         if body["change"] == "declare":
             self._declare(stream, types, when)
@@ -33,20 +33,20 @@ class EventTypeOwners:
             self._declare(body["into"][0], types, when)
 
     def _declare(self, stream: str, types: Iterable[str], when: int) -> None:
-        wanted, had = set(types), self._types.get(stream, set())
-        for event_type in had - wanted:
+        declared, previous = set(types), self._types.get(stream, set())
+        for event_type in previous - declared:
             spans = self._spans[event_type]
             spans[:] = [
                 (name, since, when if name == stream and until is None else until)
                 for name, since, until in spans
             ]
-        for event_type in wanted - had:
+        for event_type in declared - previous:
             self._spans.setdefault(event_type, []).append((stream, when, None))
-        self._types[stream] = wanted
+        self._types[stream] = declared
         self._ended.pop(stream, None)
 
     def event(self, event_type: str, stream: str, when: int) -> None:
-        """Take an event: it belongs where its type was declared when it came."""
+        """Apply an event: it belongs to the streams that declared its type at that time."""
         owners = {
             name
             for name, since, until in self._spans.get(event_type, ())
@@ -61,7 +61,7 @@ class EventTypeOwners:
         free[stream] = max(when, free.get(stream, 0))
 
     def shared(self) -> dict[str, list[str]]:
-        """Return types that are in more than one stream at a time, or in another than the declared one."""
+        """Return types that are in more than one stream at a time, or in one that does not declare them."""
         shared = {}
         for event_type in sorted({*self._spans, *self._wrong, *self._free}):
             declared = {name for name, _, until in self._spans.get(event_type, ()) if until is None}

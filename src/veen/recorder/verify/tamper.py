@@ -1,4 +1,4 @@
-"""Finding out what was done to a log at the place where it stops being true: removed, reordered or edited."""
+"""Finding out what was done to a log at its first invalid entry: removed, reordered or edited."""
 
 import bz2
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from veen.core.objects import labels
 from veen.core.objects.entry import Frame
 from veen.core.types import Label
 
-#: How far behind its place an entry is looked for.
+# How far after its position an entry is searched for.
 _NEAR: Final = 500
 EDITED, REMOVED, REORDERED = "edited", "removed", "reordered"
-#: What this client has seen at the end of a label is no longer there.
+# The end of a label that this client has seen is missing.
 FORGOTTEN: Final = "forgotten"
 
 
 def diagnose(client: Client, stream: str, epoch: int, seq: int, error: VeenError) -> tuple[int, str]:
-    """Return the first entry that is not true, from ``seq`` on, and what was done to it."""
+    """Return the first invalid entry from ``seq`` on, and what was done to it."""
     if isinstance(error, DivergenceError):
         return max(seq, error.fraud.second.stream_seq), EDITED
     if isinstance(error, ProtocolError):
@@ -47,14 +47,14 @@ def diagnose(client: Client, stream: str, epoch: int, seq: int, error: VeenError
 
 
 def _moved(client: Client, label: Label, seq: int) -> str:
-    """Tell whether an entry that is not in its place is in another behind it."""
+    """Return whether a missing entry was moved to a later position, or removed."""
     behind = _entries(client, label, seq, seq + _NEAR)
-    there = any(item.receipt is not None and item.receipt.stream_seq == seq for item in behind)
-    return REORDERED if there else REMOVED
+    is_later = any(item.receipt is not None and item.receipt.stream_seq == seq for item in behind)
+    return REORDERED if is_later else REMOVED
 
 
 def _entries(client: Client, label: Label, first: int, last: int) -> list[StreamItem]:
-    """Return entries as they are served, unchecked; none if there are none."""
+    """Return entries as served, unverified; an empty list if there are none."""
     request = StreamRequest(
         label=label, from_seq=first, to_seq=last, max_items=last - first + 1, with_receipts=True
     )
@@ -68,7 +68,7 @@ def _entries(client: Client, label: Label, first: int, last: int) -> list[Stream
 
 
 def _in_files(damage: DamagedLogError, seq: int) -> str:
-    """Look at the entries in a file from the place on where it is damaged."""
+    """Examine the entries of a file from the damaged offset on."""
     if damage.file is None or damage.offset is None:
         return EDITED
     numbers = _numbers(damage.file, damage.offset)
@@ -81,7 +81,7 @@ def _in_files(damage: DamagedLogError, seq: int) -> str:
 
 
 def _numbers(file: Path, offset: int) -> Iterator[int]:
-    """Yield the numbers of the entries in a file from a place on; 0 for one that is not as it was written."""
+    """Yield the numbers of the entries in a file from an offset on; 0 for a damaged one."""
     try:
         data = file.read_bytes()
     except FileNotFoundError:
