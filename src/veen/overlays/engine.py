@@ -258,7 +258,7 @@ class Fold:
                 [[name, self._rows(name, summary.tables[name])] for name in sorted(self.kinds)],
                 [list(report) for report in summary.reports],
             ],
-            most=None,
+            max_items=None,
         )
 
     def _rows(self, name: str, table: dict[Key, Any]) -> list[Any]:
@@ -266,7 +266,7 @@ class Fold:
 
     def decode(self, data: bytes) -> Summary:
         """Return the summary that ``encode`` made these bytes of."""
-        runs, counts, tables, reports = monoid.frozen(cbor.decode(data, most=None))
+        runs, counts, tables, reports = monoid.frozen(cbor.decode(data, max_items=None))
         return Summary(
             list(runs),
             dict(zip(Outcome, counts, strict=True)),

@@ -210,9 +210,9 @@ ALL: Final[tuple[CellMonoid, ...]] = (MAX, MIN, FIRST, SUM, COUNT, SET, LOWEST)
 
 def encode(monoid: Monoid, summary: Any) -> bytes:
     """Return the canonical bytes of a summary."""
-    return cbor.encode(monoid.pack(summary), most=None)
+    return cbor.encode(monoid.pack(summary), max_items=None)
 
 
 def decode(monoid: Monoid, data: bytes) -> Any:
     """Return the summary that ``encode`` made these bytes of."""
-    return monoid.unpack(cbor.decode(data, most=None))
+    return monoid.unpack(cbor.decode(data, max_items=None))

@@ -1,14 +1,16 @@
 """Rows of a summary tree: their keys, their contents, and the interface of their storage.
 
-row     key                                  value m       -                                    the end of the
-tree l       epoch                                a label: its name, last number and root c       epoch, chunk
-256 records: their outcomes and roots, counts before them r       number of the report                 a
-report h       name                                 a key at the end: summary, epoch, open nodes n       name,
-epoch, first chunk, 63 - level a key over 2^level chunks e       name, 2^64 - 1 - epoch               a key at
-the end of an epoch that is not its last
+row     key                                  value
+m       -                                    the end of the tree
+l       epoch                                a label: its name, last number and root
+c       epoch, chunk                         256 records: their outcomes and roots, counts before them
+r       number of the report                 a report
+h       name                                 a key at the end: summary, epoch, open nodes
+n       name, epoch, first chunk, 63 - level a key over 2^level chunks
+e       name, 2^64 - 1 - epoch               a key at the end of an epoch that is not its last
 
-A name is the number of a table and a hash of a key: the rows of a table, and of a key, are adjacent. Numbers
-are big-endian, so rows are in the order of the log. Of nodes with the same start the largest is first.
+A name is the number of a table and a hash of a key: the rows of a table, and of a key, are adjacent.
+Numbers are big-endian, so rows are in log order. Of nodes with the same start the largest is first.
 """
 
 import struct
@@ -152,7 +154,7 @@ def chunk_key(epoch: int, chunk: int) -> bytes:
 def decoded(data: bytes) -> Any:
     """Decode a value that this package wrote."""
     try:
-        return cbor.decode(data, most=None)
+        return cbor.decode(data, max_items=None)
     except CborError:
         raise DamagedTreeError("a row of the stored summaries is damaged") from None
 
@@ -171,7 +173,7 @@ class KeyHead(NamedTuple):
     def encode(self, kind: Monoid) -> bytes:
         """Return the value of the row."""
         fields: Value = [self.key, kind.pack(self.summary), self.epoch, self.spine, self.large]
-        return cbor.encode(fields, most=None)
+        return cbor.encode(fields, max_items=None)
 
     @classmethod
     def decode(cls, data: bytes, kind: Monoid) -> "KeyHead":
