@@ -1,4 +1,4 @@
-"""The conformance adapter: this library behind JSON lines, for suites that know nothing of Python.
+"""The conformance adapter: this library behind JSON lines, for language-independent test suites.
 
 See docs/reference/conformance.md. There is no protocol logic in here: an operation is a call.
 """

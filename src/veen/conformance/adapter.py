@@ -77,7 +77,7 @@ def answer(line: bytes) -> Answer:
 
 
 def serve(lines: Iterable[bytes], out: TextIO) -> None:
-    """Answer every line, each before the next is read."""
+    """Answer lines one by one, in order."""
     for line in lines:
         if line.strip():
             out.write(json.dumps(answer(line)) + "\n")

@@ -1,4 +1,4 @@
-"""Arguments of a request, taken out with their types checked."""
+"""Arguments of a request, with their types checked."""
 
 import json
 
@@ -16,31 +16,31 @@ class Arguments:
     """The fields of one request."""
 
     def __init__(self, fields: dict[str, JsonValue], line: bytes = b"") -> None:
-        """Wrap the JSON object of a request; ``line`` is how it was written."""
+        """Wrap the JSON object of a request; ``line`` is its original text."""
         self._fields = fields
         self._line = line
 
     def json(self, name: str) -> JsonValue:
-        """Return a field as it is."""
+        """Return a field unchanged."""
         if name not in self._fields:
             raise MalformedRequestError(f"{name} is missing")
         return self._fields[name]
 
     def exact(self, name: str) -> Json:
-        """Return a field with its numbers exactly as they were written: fractions are no doubles."""
+        """Return a field with its numbers exactly as written, not converted to doubles."""
         self.json(name)
         try:
             field: Json = json.loads(self._line, parse_float=canonical_json.number)[name]
-        except RecursionError:  # the stack is a little deeper than when it was parsed before
+        except RecursionError:  # the stack is slightly deeper than in the first parse
             raise MalformedRequestError("nested too deeply") from None
         return field
 
     def has(self, name: str) -> bool:
-        """Tell whether a field is there and not null."""
+        """Whether a field is present and not null."""
         return self._fields.get(name) is not None
 
     def objects(self, name: str) -> "list[Arguments]":
-        """Return a list of objects, each with fields of its own."""
+        """Return a list of objects, each as arguments."""
         items = self._list(name)
         if not all(isinstance(item, dict) for item in items):
             raise MalformedRequestError(f"{name} must be a list of objects")
@@ -51,7 +51,7 @@ class Arguments:
         return _hex(self.json(name), name)
 
     def hex_or_none(self, name: str) -> bytes | None:
-        """Return a field of lowercase hex, or None if it is null or not there."""
+        """Return a field of lowercase hex, or None if it is null or absent."""
         value = self._fields.get(name)
         return None if value is None else _hex(value, name)
 
@@ -77,7 +77,7 @@ class Arguments:
         return [_uint(item, name) for item in self._list(name)]
 
     def text(self, name: str) -> str:
-        """Return a text that has a UTF-8 form."""
+        """Return a text that can be encoded as UTF-8."""
         value = self.json(name)
         if not isinstance(value, str) or not _has_utf8(value):
             raise MalformedRequestError(f"{name} must be text")

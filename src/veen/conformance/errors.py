@@ -8,4 +8,4 @@ from veen.core.errors import VeenError
 
 
 class MalformedRequestError(VeenError):
-    """The request itself is malformed: it says nothing about the library."""
+    """The request itself is malformed: it reveals nothing about the library."""

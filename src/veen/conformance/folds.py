@@ -1,4 +1,4 @@
-"""The operations of the adapter about overlays: ids, and folds of given events."""
+"""The operations of the adapter on overlays: ids, and folds of events in the request."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def _schema(text: str) -> bytes:
 
 
 def _record(args: Arguments) -> Record:
-    """Return the record of an event; one without an id of its own gets one from its writer and number."""
+    """Return the record of an event; without an id it gets one derived from its writer and number."""
     client_id, client_seq = args.key("client_id"), args.uint("client_seq")
     schema = _schema(args.text("schema"))
     return Record(
@@ -46,7 +46,7 @@ def _record(args: Arguments) -> Record:
 
 
 def _body(args: Arguments, schema: bytes) -> bytes:
-    """Return the body: bytes in hex, or the JSON form of a schema that is known."""
+    """Return the body: bytes in hex, or the JSON form of a known schema."""
     value = args.json("body")
     if isinstance(value, str):
         return args.hex("body")
@@ -57,7 +57,7 @@ def _body(args: Arguments, schema: bytes) -> bytes:
 
 
 def _records(args: Arguments) -> list[Record]:
-    """Return the records in the order of the log; the same one given twice is one."""
+    """Return the records in log order; repeated ones count once."""
     records: dict[tuple[int, int], Record] = {}
     for item in args.objects("events"):
         record = _record(item)
@@ -66,7 +66,7 @@ def _records(args: Arguments) -> list[Record]:
             raise MalformedRequestError(f"two events have stream_seq {record.stream_seq}")
     if not records or not args.has("upto"):
         return [records[place] for place in sorted(records)]
-    end = (max(records)[0], args.uint("upto"))  # a number of the last epoch
+    end = (max(records)[0], args.uint("upto"))  # the last number within the last epoch
     return [records[place] for place in sorted(records) if place <= end]
 
 
@@ -87,7 +87,7 @@ class Body:
 def body_parsers(
     name: str,
 ) -> tuple[Callable[[bytes], Body], Callable[[JsonValue], Body]] | None:
-    """Return what parses bodies of a schema; None if there is no such schema."""
+    """Return the parsers for bodies of a schema; None if the schema is unknown."""
     schema = registry.schemas().get(name)
     if schema is None:
         return None
@@ -133,7 +133,7 @@ def _wallet(args: Arguments) -> bytes:
     return schemas.wallet_id(_realm(args), args.key("ctx_id"), args.text("currency"))
 
 
-#: Each id with the fields that it is made of; those in a tuple are any one of them.
+# Each id with the fields that it is derived from; of those in a tuple one is enough.
 _IDS: Final[Mapping[str, tuple[tuple[tuple[str, ...], ...], Callable[[Arguments], bytes]]]] = {
     "schema_id": ((("name",),), lambda args: labels.schema_id(args.text("name"))),
     "operation_id": ((("msg_id",),), lambda args: operation_id(args.key("msg_id"))),
@@ -157,7 +157,7 @@ _IDS: Final[Mapping[str, tuple[tuple[tuple[str, ...], ...], Callable[[Arguments]
 
 
 def overlay_ids(args: Arguments) -> Answer:
-    """Return every id that can be made of the fields that are given."""
+    """Return every id that can be derived from the fields of the request."""
     ids: Answer = {}
     for name, (needed, make) in _IDS.items():
         if all(any(args.has(field) for field in choice) for choice in needed):

@@ -49,7 +49,7 @@ Operation = Callable[[Arguments], Answer]
 
 
 class Codec(Protocol):
-    """What ``decode`` and ``encode`` need of a type."""
+    """The type behind ``decode`` and ``encode``."""
 
     def encode(self) -> bytes:
         """Return the bytes of the object."""
@@ -82,7 +82,7 @@ _WIRE_TYPES: Final = (
     data_plane.CheckpointRequest,
     data_plane.CheckpointResponse,
 )
-#: Types of ``decode`` and ``encode`` by the name of their shape, in lower case.
+# Types of ``decode`` and ``encode`` by the name of their shape, in lower case.
 TYPES: Final[Mapping[str, _Parsers]] = MappingProxyType(
     {cls.SHAPE.name.lower(): (cls.decode, cls.from_json) for cls in _WIRE_TYPES}
     | {"receipt_response": (data_plane.ReceiptResponse.decode, data_plane.ReceiptResponse.from_json)}
@@ -316,7 +316,7 @@ def _canonical_json(args: Arguments) -> Answer:
     return {"text": text.decode(), "hash": sha256(text).hex()}
 
 
-#: Every operation by its name.
+# Every operation by its name.
 OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
     {
         "h": lambda args: {"hash": sha256(args.hex("data")).hex()},

@@ -1,1 +1,1 @@
-"""What a query is: descriptors, rows, digests and who may ask; pure (QRY lines)."""
+"""Query descriptors, rows, digests and access policies; pure (QRY lines)."""

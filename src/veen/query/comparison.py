@@ -1,4 +1,4 @@
-"""Is it the same answer: two executions of one query, item by item (QRY-060)."""
+"""Comparing two executions of one query, item by item (QRY-060)."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from veen.query.digest import ResultDigest
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that was compared."""
+    """One compared item."""
 
     name: str
     equal: bool
@@ -24,23 +24,23 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All things that were compared.
+    """All compared items.
 
-    ``evidence_hash`` is among them for the same evidence settings only, else ``evidence_policy`` is, which
-    differs; ``upto`` if both digests say it; ``descriptor`` if both are known. ``unread`` differs if the
-    second execution could not read everything, and the first does not say the same of itself.
+    ``evidence_hash`` is one of them for equal evidence settings only; otherwise ``evidence_policy`` is, which
+    differs. ``upto`` is one if both digests have it; ``descriptor`` if both are known. ``unread`` differs if
+    the second execution could not read everything, and the first does not state the same number.
     """
 
     items: tuple[Item, ...]
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs."""
+        """Whether all items are equal."""
         return all(item.equal for item in self.items)
 
     @property
     def differing(self) -> tuple[str, ...]:
-        """The names of what differs."""
+        """The names of the items that differ."""
         return tuple(item.name for item in self.items if not item.equal)
 
     def to_json(self) -> dict[str, Json]:
@@ -53,7 +53,7 @@ def compare(
     """Compare an answer with its repetition; result_id, executed_at and hub_id may differ."""
     form_a, form_b = digest_a.to_json(), digest_b.to_json()
     names = ["query_id", "row_count", "rows_hash"]
-    # What was verified follows from the descriptor: a digest that says otherwise is of another answer.
+    # The evidence settings follow from the descriptor: a digest with others belongs to another answer.
     same_policy = digest_a.evidence_policy == digest_b.evidence_policy
     names.append("evidence_hash" if same_policy else "evidence_policy")
     if digest_a.upto is not None and digest_b.upto is not None:

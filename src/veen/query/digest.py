@@ -1,6 +1,6 @@
-"""What an answer was, in a few hundred bytes: the digest that is recorded (QRY-031 to QRY-036).
+"""The summary of an answer in a few hundred bytes: the digest that is recorded (QRY-031 to QRY-036).
 
-The rows of spot evidence are chosen by the query's id, so that nobody can choose later (QRY-040).
+The rows of spot evidence are chosen by the query's id, so that they cannot be chosen afterwards (QRY-040).
 """
 
 import hashlib
@@ -22,18 +22,18 @@ from veen.query.errors import QueryError
 from veen.query.timestamps import format_time, parse_time
 
 VERSION: Final = 1
-#: The evidence_hash of every answer of mode none (QRY-034).
+# The evidence_hash of every answer of mode none (QRY-034).
 NONE_HASH: Final = hashlib.sha256(canonical_json.encode({"mode": "none"})).hexdigest()
 
-#: Rows that are hashed in one piece.
+# Rows per call of the hash.
 _AT_ONCE: Final = 256
-#: Of a hash.
+# Length of a hash.
 _HEX_DIGITS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A label in scope, up to and including an entry, and the root there."""
+    """A label in scope, up to and including an entry, and the root at that position."""
 
     stream: str
     epoch: int
@@ -52,7 +52,7 @@ class Position:
 
     @classmethod
     def from_json(cls, value: Json) -> Self:
-        """Parse the JSON form; unknown keys are passed over."""
+        """Parse the JSON form; unknown keys are ignored."""
         reader = _Reader(value, "a position in upto")
         return cls(
             stream=reader.text("stream"),
@@ -75,9 +75,11 @@ class ResultDigest:
     evidence_hash: str
     executed_at: int
     hub_id: str
-    #: How far each label in scope was read, by the bytes of the stream's name, then by epoch; ours say it.
+    # The positions to which labels in scope were read, ordered by the bytes of the stream's name, then by
+    # epoch. Digests of this implementation always have them.
     upto: tuple[Position, ...] | None = None
-    #: Entries in scope that could not be read, sealed for others or pruned: the answer knows nothing of them.
+    # Entries in scope that could not be read, since they are sealed for others or pruned: the answer omits
+    # them.
     unread: int | None = None
     profile_id: str | None = None
 
@@ -103,7 +105,7 @@ class ResultDigest:
 
     @classmethod
     def from_json(cls, value: Json) -> Self:
-        """Parse the JSON form, or raise ProtocolError; unknown keys are passed over (QRY-063)."""
+        """Parse the JSON form, or raise ProtocolError; unknown keys are ignored (QRY-063)."""
         reader = _Reader(value, "a digest")
         if reader.number("version") != VERSION:
             raise _wrong(f"a digest of version {VERSION} can be read, not {value!r:.80}")
@@ -132,15 +134,15 @@ class ResultDigest:
         )
 
     def encode(self) -> bytes:
-        """Return canonical JSON: what is recorded."""
+        """Return canonical JSON, as recorded."""
         return canonical_json.encode(self.to_json())
 
 
 class RowsHasher:
-    """Takes the rows of an answer one by one, in order, each in canonical JSON (QRY-032)."""
+    """Hashes the rows of an answer one by one, in order, each in canonical JSON (QRY-032)."""
 
     def __init__(self) -> None:
-        """Begin an empty array."""
+        """Start with an empty array."""
         self._hash = hashlib.sha256(b"[")
         self.count = 0
 
@@ -148,8 +150,8 @@ class RowsHasher:
         self.extend((row,))
 
     def extend(self, rows: Iterable[bytes]) -> None:
-        left = iter(rows)
-        while some := list(islice(left, _AT_ONCE)):
+        pending = iter(rows)
+        while some := list(islice(pending, _AT_ONCE)):
             self._hash.update((b"," if self.count else b"") + b",".join(some))
             self.count += len(some)
 
@@ -162,27 +164,27 @@ class RowsHasher:
 
 
 class EvidenceHasher:
-    """Takes what was verified, event by event, ordered by stream name (bytes), epoch and position (QRY-035).
+    """Hashes verified events one by one, ordered by stream name (bytes), epoch and position (QRY-035).
 
-    A replay gives the ``result_id`` of the answer that it repeats (QRY-036).
+    A replay uses the ``result_id`` of the answer that it repeats (QRY-036).
     """
 
     def __init__(self, query_id: str, result_id: str, mode: Mode, sample_rate: Decimal | None) -> None:
-        """Begin the summary of an answer of mode spot or full; that of mode none is ``NONE_HASH``."""
+        """Start the summary of an answer of mode spot or full; that of mode none is ``NONE_HASH``."""
         assert mode != Mode.NONE, "nothing is verified in mode none"
         head: dict[str, Json] = {"mode": mode.value, "query_id": query_id, "result_id": result_id}
         if sample_rate is not None:
             head["sample_rate"] = sample_rate
-        # "verified" is the last name in the order of bytes, so that the list can be written as it comes.
+        # "verified" is the last name in byte order, so that the list can be appended incrementally.
         self._hash = hashlib.sha256(canonical_json.encode(head)[:-1] + b',"verified":[')
         self.count = 0
 
     def add(self, receipt_id: bytes, mmr_root: bytes, hub_id: bytes) -> None:
-        """Take the next event: the hash of its receipt, the root and the hub that the receipt names."""
+        """Add an event: the hash of its receipt, and root and hub from the receipt."""
         self.extend(receipt_id, mmr_root, hub_id)
 
     def extend(self, receipt_ids: bytes, mmr_roots: bytes, hub_id: bytes) -> None:
-        """Take the next events of one hub, what they have one behind the other."""
+        """Add consecutive events of one hub, with their values concatenated."""
         ids, roots, head = receipt_ids.hex(), mmr_roots.hex(), f'{{"hub_id":"{hub_id.hex()}","mmr_root":"'
         items = [
             f'{head}{roots[at : at + _HEX_DIGITS]}","receipt_id":"{ids[at : at + _HEX_DIGITS]}"}}'
@@ -207,7 +209,7 @@ def _wrong(message: str) -> ProtocolError:
 
 
 class _Reader:
-    """An object of JSON, its values taken out with their types checked."""
+    """A JSON object; its values are returned with their types checked."""
 
     _MISSING: Final = object()
 
@@ -253,11 +255,11 @@ _ALL: Final = 1 << 64
 
 
 def sampled(query_id: str, indexes: Iterable[int], rate: Decimal) -> list[int]:
-    """Return those of the rows, given by their places from 0, that are in the sample."""
+    """Return the indexes, from 0, of the rows that are in the sample."""
     bound = int(Fraction(rate) * _ALL)  # exact, and positive: int rounds down
     if bound >= _ALL:
         return list(indexes)
-    # A hash is below the bound's 8 bytes if its own first 8 are.
+    # A hash is below the bound if its first 8 bytes are below the bound's 8 bytes.
     threshold = bound.to_bytes(8, "big")
     prefix = _PREFIX + query_id.encode()
     return [index for index in indexes if sha256(prefix + index.to_bytes(8, "big")).digest() < threshold]

@@ -10,7 +10,7 @@ from typing import Final
 
 from veen.core.errors import VeenError
 
-#: The HTTP status of every error code.
+# The HTTP status of every error code.
 STATUS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "invalid_json": 400,
@@ -33,7 +33,7 @@ class QueryError(VeenError):
     """A query cannot be accepted, executed or answered; ``error_code`` is one of ``STATUS``."""
 
     def __init__(self, error_code: str, message: str) -> None:
-        """Name the failure by its code, and say in a sentence what is wrong."""
+        """Set the code of the failure, and a sentence that describes it."""
         assert error_code in STATUS, "every code has a status"
         super().__init__(error_code, message)
         self.error_code: Final = error_code
@@ -45,10 +45,10 @@ class QueryError(VeenError):
         return STATUS[self.error_code]
 
     def __str__(self) -> str:
-        """Say what is wrong, and its code."""
+        """Return the message with its code."""
         return f"{self.message} [{self.error_code}]"
 
 
 def not_a_stream(name: str) -> QueryError:
-    """Return the error for a stream: the same one if it does not exist and if the caller may not read it."""
+    """Return the error for a stream: the same whether it does not exist or the caller may not read it."""
     return QueryError("forbidden_scope", f"{name} is not a stream that you may query")

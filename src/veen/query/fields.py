@@ -1,12 +1,12 @@
-"""The fields of an event that a query can ask for, and the rows made of them (QRY-018, QRY-027 to QRY-029).
+"""The queryable fields of an event, and rows of their values (QRY-018, QRY-027 to QRY-029).
 
 =====================  =====================================================================================
 field                  value
 =====================  =====================================================================================
 ``subject_id``         text
-``principal_id``       text: the key that has signed, in hex
+``principal_id``       text: the key that signed, in hex
 ``event_type``         text
-``event_time``         text: the time that the event says
+``event_time``         text: the time stated in the event
 ``origin``             text
 ``receipt_id``         text: the hash of the receipt, in hex
 ``stream``             text: the name of the stream
@@ -14,13 +14,13 @@ field                  value
 ``hub_commit_time``    text: the time of the receipt; null if that is after the year 9999
 ``payload``            any JSON: the whole payload
 ``metadata``           an object, or null
-``payload.a.b``        what is under these names, one inside the other; null if there is no such thing
+``payload.a.b``        the value under these nested names; null if there is none
 ``metadata.a``         likewise
 =====================  =====================================================================================
 
-A path goes into objects only, not into lists, and can not reach a name that is empty or has a dot in it. The
-name of a value in a row is the field as it was asked for. A copy from another zone has here what the
-original had (QRY-028).
+A path selects from objects only, not from lists, and cannot contain a name that is empty or has a dot in it.
+The name of a value in a row is the field as written in the query. A copy from another zone has the values of
+the original (QRY-028).
 """
 
 import json
@@ -31,15 +31,15 @@ from veen.core.encoding.canonical_json import quote
 from veen.core.types import JsonValue
 from veen.query.timestamps import LAST_TIME, format_time
 
-#: What ``["*"]`` stands for (QRY-019).
+# The expansion of ``["*"]`` (QRY-019).
 DEFAULT_FIELDS: Final = ("subject_id", "principal_id", "event_type", "event_time", "origin", "receipt_id")
-#: Of the name of a field, in bytes.
+# Size limit of a field's name, in bytes.
 MAX_FIELD_BYTES: Final = 256
 _DOCUMENTS: Final = ("payload", "metadata")
 
 
 class Event(NamedTuple):
-    """A recorder event, as the lake has it."""
+    """A recorder event, as stored in the lake."""
 
     stream: str
     epoch: int
@@ -50,20 +50,20 @@ class Event(NamedTuple):
     event_type: str
     event_time: int
     origin: str
-    #: Canonical JSON without fractions: names sorted, no spaces. The lake has no text for a payload of null.
+    # Canonical JSON without fractions: names sorted, no spaces. The lake has null for a payload of null.
     payload: str | None
     metadata: str | None
     receipt_id: bytes
 
 
 def path_of(field: str) -> tuple[str, ...]:
-    """Return the parts of a field that is, or is in, the payload or the metadata; () for any other field."""
+    """Return the path of the payload or metadata, or of a field in them; () for any other field."""
     parts = tuple(field.split("."))
     return parts if parts[0] in _DOCUMENTS else ()
 
 
 def is_field(field: str) -> bool:
-    """Tell whether events have such a field."""
+    """Whether events can have such a field."""
     if len(field.encode()) > MAX_FIELD_BYTES:
         return False
     return field in _TEXTS or (bool(path := path_of(field)) and all(path))
@@ -82,7 +82,7 @@ def _dump(value: JsonValue) -> str:
         return quote(value)
     if value is None:
         return "null"
-    # Single numbers are common, and several times faster this way.
+    # Numbers are common, and str is several times faster.
     return str(value) if type(value) is int else _dump_any(value)
 
 
@@ -97,7 +97,7 @@ def _at(document: Any, names: Sequence[str]) -> JsonValue:  # noqa: ANN401 - any
 
 # --- rows ---------------------------------------------------------------------------------------------------
 
-#: An event, its payload and its metadata: the latter two parsed, if any path goes into them.
+# Writes a value of an event; payload and metadata are also passed parsed, if any path needs them.
 _Text = Callable[[Event, Any, Any], str]
 
 
@@ -118,7 +118,7 @@ _TEXTS: Final[Mapping[str, _Text]] = {
     "payload": lambda event, _payload, _metadata: "null" if event.payload is None else event.payload,
     "metadata": lambda event, _payload, _metadata: "null" if event.metadata is None else event.metadata,
 }
-#: Fields that have one value, by name.
+# Fields with a single value, by name.
 BASE_FIELDS: Final = tuple(name for name in _TEXTS if name not in _DOCUMENTS)
 
 
@@ -133,7 +133,7 @@ class Encoder:
     """Writes rows in canonical JSON; tests compare it with a plain reference."""
 
     def __init__(self, fields: Sequence[str]) -> None:
-        """Take the fields of the rows."""
+        """Set the fields of the rows."""
         ordered = sorted(fields)
         texts = [_TEXTS[field] if field in _TEXTS else _path_text(path_of(field)) for field in ordered]
         heads = [f"{',' if place else '{'}{quote(field)}:" for place, field in enumerate(ordered)]

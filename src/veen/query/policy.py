@@ -1,15 +1,15 @@
-"""Who may ask what: principals, how they prove who they are, and what they may read (QRY-043, QRY-044).
+"""Access policies: principals, their credentials, and what they may read (QRY-043, QRY-044).
 
 A policy is a table ``principals``, by name::
 
     [principals.alice]
-    identity = "…"                  # 64 hex digits: the client key that she acts for
+    identity = "…"                  # 64 hex digits: the client key that it acts for
     scopes = ["record/app/*"]       # names of streams; "/*" at the end is everything below; "*" alone is all
-    auditor = false                 # true: sees the results of others, as far as her scopes allow
+    auditor = false                 # true: sees the results of others, as far as its scopes allow
     token_sha256 = ["…"]            # hashes of bearer tokens
     certificate_sha256 = ["…"]      # hashes of client certificates (DER)
 
-Tokens themselves are nowhere in it.
+It does not contain the tokens themselves.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _KEYS: Final = frozenset({"identity", "scopes", "auditor", "token_sha256", "cert
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who may ask."""
+    """A user of the query service."""
 
     name: str
     identity: bytes
@@ -34,7 +34,7 @@ class Principal:
 
 
 def may_read(principal: Principal, stream: str) -> bool:
-    """Tell whether a principal may read a stream."""
+    """Whether a principal may read a stream."""
     return any(_covers(scope, stream) for scope in principal.scopes)
 
 
@@ -55,7 +55,7 @@ class Policy:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Take a policy as it is read from TOML; ValueError says what is wrong with it."""
+        """Validate a policy that was read from TOML; ValueError says what is wrong with it."""
         unknown = sorted(set(value) - {"principals"})
         if unknown:
             raise ValueError(f"a policy contains principals only, not {unknown[0]!r}")
@@ -76,18 +76,18 @@ class Policy:
         return cls(tuple(principals), tuple(tokens), tuple(certificates))
 
     def by_token(self, token: str) -> Principal | None:
-        """Return who has a bearer token; how long it takes does not depend on which one it is."""
+        """Return the principal with a bearer token, in constant time."""
         return _find(self.tokens, hashlib.sha256(token.encode(errors="surrogatepass")).digest())
 
     def by_certificate(self, der: bytes) -> Principal | None:
-        """Return who has a client certificate."""
+        """Return the principal with a client certificate."""
         return _find(self.certificates, hashlib.sha256(der).digest())
 
 
-def _find(known: tuple[tuple[bytes, Principal], ...], wanted: bytes) -> Principal | None:
+def _find(known: tuple[tuple[bytes, Principal], ...], digest: bytes) -> Principal | None:
     match = None
-    for item, principal in known:  # all of them, whichever it is
-        if hmac.compare_digest(item, wanted):
+    for item, principal in known:  # no early exit: constant time
+        if hmac.compare_digest(item, digest):
             match = principal
     return match
 

@@ -1,4 +1,4 @@
-"""Errors of the query service, beside failures of a query (``veen.query.errors.QueryError``).
+"""Errors of the query service, in addition to those of queries (``veen.query.errors.QueryError``).
 
 VeenError
 ├── QueryServiceError
@@ -12,7 +12,7 @@ VeenError
 │   ├── RunCancelledError        a run was ended because its query is cancelled
 │   └── EngineEndedError         the engine has ended; a restart of the service brings it back
 └── QueryError
-    └── UnauthorizedError        a request shows neither a token nor a certificate of the policy
+    └── UnauthorizedError        a request has neither a token nor a certificate of the policy
 """
 
 from veen.core.errors import VeenError
@@ -20,7 +20,7 @@ from veen.query.errors import QueryError
 
 
 class QueryServiceError(VeenError):
-    """Base of what the query service raises by itself."""
+    """Base of the service's own errors."""
 
 
 class PolicyError(QueryServiceError):
@@ -66,7 +66,7 @@ class EngineEndedError(QueryServiceError):
 
 
 class UnauthorizedError(QueryError):
-    """A request shows neither a token nor a certificate of the policy."""
+    """A request has neither a token nor a certificate of the policy."""
 
     def __init__(self) -> None:
         super().__init__("unauthorized", "a bearer token or a client certificate of this service is needed")

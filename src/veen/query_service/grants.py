@@ -1,4 +1,4 @@
-"""The file that says who may ask what: read again when it changes, and added to by ``veen query grant``."""
+"""The policy file: reloaded when it changes, and extended by ``veen query grant``."""
 
 import hashlib
 import logging
@@ -18,7 +18,7 @@ from veen.stdx.json_log import LogEvent
 
 _log = logging.getLogger(__name__)
 
-#: A file of this size has room for thousands of principals.
+# Size limit: room for thousands of principals.
 _MOST_BYTES: Final = 4 << 20
 _TOKEN_BYTES: Final = 32
 TOKEN_PREFIX: Final = "vq-"  # noqa: S105 - what tokens begin with, so that they are known when they leak
@@ -40,12 +40,12 @@ def _read(path: Path) -> bytes:
 def _parse(path: Path, data: bytes) -> Policy:
     try:
         return Policy.from_dict(tomllib.loads(data.decode()))
-    except ValueError as error:  # of TOML and UTF-8 as well
+    except ValueError as error:  # includes errors of TOML and UTF-8
         raise PolicyError(f"{path}: {error}") from None
 
 
 class PolicyFile:
-    """A policy as its file says now; while the file is broken, as it said before. Any thread."""
+    """The current policy of a file; while the file is invalid, the last valid one. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -55,7 +55,7 @@ class PolicyFile:
         self._told = ""
 
     def now(self) -> Policy:
-        """Return the policy; the file is read each time, and parsed when it is another."""
+        """Return the policy; the file is read each time, and parsed only if its content has changed."""
         with self._lock:
             try:
                 data = _read(self._path)
@@ -74,9 +74,9 @@ class PolicyFile:
 def grant(
     path: Path, name: str, scopes: Sequence[str], *, identity: bytes | None = None, auditor: bool = False
 ) -> str:
-    """Add a principal to a policy, which is made if there is none; returns its token, which is kept nowhere.
+    """Add a principal to a policy file, which is created if needed; return its token, which is not stored.
 
-    Without an identity it gets one of its own, whose secret nobody has: it signs nothing.
+    Without an identity it gets the public key of a new random key, whose secret is discarded.
     """
     token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     who = identity or bytes(SigningKey.from_seed(secrets.token_bytes(SEED_BYTES)).public_key)
@@ -100,7 +100,7 @@ def grant(
 
 
 def _quoted(text: str) -> str:
-    """Return a string of TOML; what its basic strings do not take is refused."""
+    """Return a basic string of TOML; raises if the text would need escapes."""
     if not text or any(ord(char) < 0x20 or char in '"\\\x7f' for char in text):
         raise PolicyError(f"{text!r} cannot be written in a policy: it has quotes, or is not plain text")
     return f'"{text}"'

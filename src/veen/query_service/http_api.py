@@ -1,6 +1,6 @@
-"""The query service over HTTP: who asks, and what for; errors are {error_code, message} (QRY-043 to QRY-054).
+"""The query service over HTTP: callers and handlers; errors are {error_code, message} (QRY-043 to QRY-054).
 
-Requests come on the loop; what they need of files and of the store is done by a few threads.
+Requests arrive on the loop; access to files and to the store runs in a few threads.
 """
 
 import asyncio
@@ -33,26 +33,26 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Both prefixes are the same interface; a breaking change would get another one (QRY-054).
+# Both prefixes are the same interface; a breaking change would get another one (QRY-054).
 _PREFIXES: Final = ("/api/query", "/api/v1/query")
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,512})", re.IGNORECASE)
-#: Of an offset; there are not that many rows.
+# Digits of an offset: no answer has that many rows.
 _MOST_DIGITS: Final = 15
 _RETRY_SEC: Final = 5
-#: What a connection refuses, in the words of this interface; what is not here is a bad request.
+# Codes of the connection in terms of this interface; all others are invalid requests.
 _CODES: Final = {Code.FORBIDDEN.value: "forbidden", Code.UNAVAILABLE.value: "internal_error"}
 _HEALTHZ, _READYZ = "/healthz", "/readyz"
-#: Answers are for who has asked.
+# Answers are confidential to the caller.
 _PRIVATE: Final = {"cache-control": "no-store"}
 
 
 def encode(status: int, value: Any, **headers: str) -> Response:  # noqa: ANN401 - JSON
-    """Return an answer in JSON."""
+    """Return a response in JSON."""
     return Response(status, canonical_json.encode(value), JSON, {**_PRIVATE, **headers})
 
 
 def failure(status: int, error_code: str, message: str, **headers: str) -> Response:
-    """Return an error in its one form (QRY-052)."""
+    """Return an error response in the common form (QRY-052)."""
     return encode(status, {"error_code": error_code, "message": message}, **headers)
 
 
@@ -62,12 +62,12 @@ def _invalid(message: str) -> QueryError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threads:
-    """Who does what waits: who looks does not wait for who asks, nor for rows that are hashed again."""
+    """Separate executors: status requests wait neither for submits nor for pages that are hashed."""
 
     looks: Executor
     submits: Executor
     pages: Executor
-    #: How many pages are made at once.
+    # Maximum number of pages built concurrently.
     page_count: int
 
 
@@ -83,7 +83,7 @@ class Api:
         *,
         record_wait_sec: float,
     ) -> None:
-        """``memory`` is what connections count in too: answers that clients do not read.
+        """``memory`` is shared with the connections, which count unsent responses in it.
 
         ``record_wait_sec``: how long a submit waits for the hub before it reports that the query is stored.
         """
@@ -96,7 +96,7 @@ class Api:
         self._loop = asyncio.get_running_loop()
 
     def router(self) -> Router[Route]:
-        """Return what connections serve; a request is authenticated before its path is looked at."""
+        """Return the routes; a request is authenticated before its path is resolved."""
         routes: dict[str, dict[str, Route]] = {
             _HEALTHZ: {"GET": Route(handler=lambda _: encode(200, {"ok": True}), guarded=False)},
             _READYZ: {"GET": Route(handler=self._readiness, guarded=False)},
@@ -125,15 +125,15 @@ class Api:
         return await self._do(self._principal_of, request)
 
     def _principal_of(self, request: Request) -> Principal:
-        """Return who sent a request: by token if there is one, else by certificate."""
+        """Return the principal of a request: by token if it has one, else by certificate."""
         policy = self._service.policy.now()
         authorization = request.headers.get("authorization")
         if authorization is not None:
             token = _BEARER.fullmatch(authorization.strip())
             principal = None if token is None else policy.by_token(token[1])
         else:
-            shown = request.certificate
-            principal = None if shown is None else policy.by_certificate(shown)
+            certificate = request.certificate
+            principal = None if certificate is None else policy.by_certificate(certificate)
         if principal is None:
             raise UnauthorizedError
         return principal
@@ -156,7 +156,7 @@ class Api:
         return Response(200, body, JSON, _PRIVATE)
 
     async def _result(self, request: Request) -> None:
-        """Answer with a page; its bytes are counted until the connection counts what the client leaves."""
+        """Send a page; its bytes are reserved until the connection has counted them as unsent."""
         page = await self._page(request)
         try:
             request.respond(Response(200, page, JSON, _PRIVATE))
@@ -164,13 +164,13 @@ class Api:
             self._memory.give(len(page))
 
     async def _page(self, request: Request) -> bytes:
-        """Return a page; what it may take is counted before there is any of it, what it takes afterwards."""
+        """Return a page; its maximum size is reserved while it is built, its actual size afterwards."""
         options = _options(request, "offset", "limit")
         limit = options.get("limit", DEFAULT_LIMIT)
         if not 1 <= limit <= MOST_LIMIT:
             raise _invalid(f"limit must be from 1 to {MOST_LIMIT}")
         make = partial(self._service.result, _caller(request), request.last, options.get("offset", 0), limit)
-        async with self._making:  # those that wait for their turn hold nothing
+        async with self._making:  # waiting requests reserve no memory
             if self._memory.is_full:
                 raise BusyError("response buffers are full because clients read too slowly; retry later")
             self._memory.take(MOST_PAGE_BYTES)
@@ -197,7 +197,7 @@ class Api:
         return encode(202, answer)
 
     async def _is_recorded(self, result_id: str) -> bool:
-        """Wait until the request of a query is in the log, for a while."""
+        """Wait until the request of a query is in the log; False on timeout."""
         with self._waits.waiting(result_id) as recorded:
             try:
                 if not await self._do(self._service.is_accepted, result_id):
@@ -208,7 +208,7 @@ class Api:
 
 
 class RecordWaits:
-    """Submits that wait until their request is in the log; created on the loop that they wait on."""
+    """Submits that wait until their request is in the log. To be created on their event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -216,7 +216,7 @@ class RecordWaits:
 
     @contextmanager
     def waiting(self, result_id: str) -> Iterator[asyncio.Event]:
-        """Have an event that ``notify`` sets."""
+        """Register an event that ``notify`` sets."""
         self._events[result_id] = asyncio.Event()
         try:
             yield self._events[result_id]
@@ -224,7 +224,7 @@ class RecordWaits:
             del self._events[result_id]
 
     def notify(self, result_id: str) -> None:
-        """End the wait for a query, if there is one; may be called from any thread."""
+        """End the wait for a query, if there is one. Thread-safe."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._set, result_id)
 
@@ -234,10 +234,10 @@ class RecordWaits:
 
 
 class ServiceErrors:
-    """How the query service answers errors (QRY-052)."""
+    """Error responses of the query service (QRY-052)."""
 
     def reject(self, error: ErrorEnvelope, request: Request | None) -> Response:
-        """Return the answer to what is not a request, or is one that must not be accepted."""
+        """Return the response to an invalid request, or one that must be rejected."""
         if request is not None:
             _log.info(LogEvent("turned-away", why=error.message))
         code = _CODES.get(error.code, "invalid_query_descriptor")
@@ -245,7 +245,7 @@ class ServiceErrors:
         return failure(status_of(error), code, error.message, **headers)
 
     def answer(self, request: Request, error: Exception, route: Route | None) -> Response:  # noqa: ARG002 - of the protocol
-        """Return the answer to any error."""
+        """Return the response to any error."""
         match error:
             case QueryError():
                 return _query_failure(error)
@@ -280,7 +280,7 @@ def _caller(request: Request) -> Principal:
 
 
 def _options(request: Request, *known: str) -> dict[str, int]:
-    """Return the numbers that a URL gives; what is not known, not a number or given twice is refused."""
+    """Return the numeric parameters of a URL; unknown, repeated and invalid ones are rejected."""
     numbers: dict[str, int] = {}
     for name, value in parse_qsl(request.query_string, keep_blank_values=True):
         if name not in known:

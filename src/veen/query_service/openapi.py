@@ -127,16 +127,16 @@ def _content(schema: str, about: str) -> dict[str, Any]:
     return {"description": about, "content": {"application/json": {"schema": _ref(schema)}}}
 
 
-#: What every operation may answer.
+# Errors of all operations.
 _ANYWHERE: Final = {
-    "400": "invalid_query_descriptor: this is no request, or a parameter is wrong",
+    "400": "invalid_query_descriptor: the request is malformed, or a parameter is invalid",
     "401": "unauthorized",
-    "403": "forbidden: a web page has sent it",
-    "405": "invalid_query_descriptor: another method is meant; see Allow",
-    "415": "invalid_query_descriptor: a web page does not say of which type its body is",
-    "421": "forbidden: the service is not called what the request calls it",
+    "403": "forbidden: the request comes from a page of another site",
+    "405": "invalid_query_descriptor: the path accepts other methods; see Allow",
+    "415": "invalid_query_descriptor: a web page must state the type of a body",
+    "421": "forbidden: the host of the request is not a name of this service",
     "500": "execution_failed, internal_error",
-    "503": "internal_error: the service can not take more at the moment; see Retry-After",
+    "503": "internal_error: the service is overloaded or stopping; see Retry-After",
 }
 
 
@@ -169,14 +169,16 @@ def _parameter(name: str, schema: dict[str, Any], place: str = "path") -> dict[s
 
 def _submit() -> dict[str, Any]:
     return _operation(
-        "Take a query; its request is recorded before this answers.",
-        {"202": _content("Accepted", "It is recorded, and waits for its turn.")},
+        "Submit a query; its request is recorded before the response.",
+        {"202": _content("Accepted", "The request is recorded; the query waits to run.")},
         {
             "400": "invalid_json, invalid_query_descriptor, unsupported_version",
-            "403": "forbidden_scope: a stream is unknown, or not for you; forbidden: a web page has sent it",
+            "403": "forbidden_scope: a stream does not exist, or the caller may not read it; forbidden: the"
+            " request comes from a page of another site",
             "409": "duplicate_query_id",
-            "500": "internal_error: the hub does not answer; the message says that the query is kept",
-            "503": "internal_error: too many wait, or the log can not be asked; see Retry-After",
+            "500": "internal_error: the hub does not answer; the query is stored, see the message",
+            "503": "internal_error: too many queries wait, or the streams of the log cannot be listed; see"
+            " Retry-After",
         },
         requestBody={
             "required": True,
@@ -187,7 +189,7 @@ def _submit() -> dict[str, Any]:
 
 def _paths() -> dict[str, Any]:
     one = [_parameter("result_id", _ID)]
-    unknown = {"404": "query_not_found: there is none, or it is not yours to see"}
+    unknown = {"404": "query_not_found: there is no such query, or the caller may not see it"}
     paging = [
         _parameter("offset", {**_COUNT, "default": 0}, "query"),
         _parameter(
@@ -200,17 +202,20 @@ def _paths() -> dict[str, Any]:
         "/submit": {"post": _submit()},
         "/status/{result_id}": {
             "get": _operation(
-                "Where a query is.", {"200": _content("Status", "Its state.")}, unknown, parameters=one
+                "Return the status of a query.",
+                {"200": _content("Status", "Its state.")},
+                unknown,
+                parameters=one,
             )
         },
         "/result/{result_id}": {
             "get": _operation(
-                "Rows of an answer in their order, and its digest.",
+                "Return rows of an answer in order, and its digest.",
                 {
                     "200": _content(
                         "Result",
                         f"A page; it has fewer rows than limit if they exceed {MOST_PAGE_BYTES} bytes."
-                        " The next one begins at next_offset.",
+                        " The next page begins at next_offset.",
                     )
                 },
                 {
@@ -223,7 +228,7 @@ def _paths() -> dict[str, Any]:
         },
         "/descriptor/{query_id}": {
             "get": _operation(
-                "What was asked, in its normal form, and where that is in the log.",
+                "Return a descriptor in its normal form, and its position in the log.",
                 {"200": _content("Descriptor", "The descriptor.")},
                 unknown,
                 parameters=[_parameter("query_id", _ID)],
@@ -231,13 +236,13 @@ def _paths() -> dict[str, Any]:
         },
         "/cancel/{result_id}": {
             "post": _operation(
-                "Cancel a query of one's own; it ends as failed, with cancelled. One that is over stays.",
+                "Cancel a query of the caller: it fails with cancelled. One that has ended does not change.",
                 {"200": _content("Status", "Its state.")},
                 unknown,
                 parameters=one,
             )
         },
-        "/openapi.json": {"get": _operation("This document.", {"200": _OPENAPI}, {})},
+        "/openapi.json": {"get": _operation("Return this document.", {"200": _OPENAPI}, {})},
     }
 
 
@@ -248,7 +253,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "VEEN queries",
             "version": "1",
-            "description": "Queries over recorded events, with digests that anybody can compute again.",
+            "description": "Queries over recorded events, with reproducible digests.",
         },
         "servers": [{"url": "/api/query"}, {"url": "/api/v1/query"}],
         "security": [{"token": []}, {"certificate": []}],

@@ -1,4 +1,4 @@
-"""The query service as a process: sockets, signals, and a clean end."""
+"""The query service as a process: sockets, signals, and a clean shutdown."""
 
 import asyncio
 import logging
@@ -33,11 +33,11 @@ DEFAULT_LISTEN: Final = "127.0.0.1:37413"
 STORE: Final = "queries.sqlite"
 _LOCK: Final = "lock"
 _DRAIN_SEC: Final = 5.0
-#: Threads that read the store: requests wait for disks, not for each other.
+# Threads that read the store, so that requests do not wait for each other's disk access.
 _LOOKS: Final = 8
-#: Threads that read pages, of rows that they may have to hash first.
+# Threads that read pages, and may have to hash their rows first.
 _PAGES: Final = 8
-#: Threads that take queries, and look for their streams in lake and log.
+# Threads that accept queries, and look up their streams in lake and log.
 _SUBMITS: Final = 4
 _BOUNDS: Final = Bounds(
     max_connections=1024, max_header_bytes=16 << 10, header_sec=10.0, body_sec=10.0, idle_sec=60.0
@@ -46,28 +46,29 @@ _BOUNDS: Final = Bounds(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenSettings:
-    """Where a service listens, under which names, and with which certificates."""
+    """Addresses, host names and certificates of a service."""
 
     addresses: tuple[str, ...] = (DEFAULT_LISTEN,)
     names: Names
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    #: Authorities whose certificates clients may show.
+    # Authorities whose client certificates are accepted.
     client_ca: Path | None = None
-    #: How long a submit waits for the hub: less than its client does, who is to hear that it is kept.
+    # How long a submit waits for the hub: less than the client's timeout, so that it learns of the stored
+    # query.
     record_wait_sec: float = 5.0
-    #: Bytes that all clients together may make the service hold.
+    # Memory limit for the requests and responses of all clients together.
     max_bytes: int = 256 << 20
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the context of TLS; None if it is not used."""
+        """Return the TLS context; None without TLS."""
         if self.tls_cert is None or self.tls_key is None:
             return None
         return server_context(self.tls_cert, self.tls_key, self.client_ca)
 
 
 class StateDirectory:
-    """The directory of a service, held for as long as it runs: two services would run one query twice."""
+    """The locked state directory of a service: two services would run each query twice."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,14 +78,14 @@ class StateDirectory:
             raise StateBusyError(f"another service uses {path}; stop it, or choose another --state")
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         if self._fd is not None:
             unlock(self._fd)
             self._fd = None
 
 
 class Server:
-    """Serves a query service until it is told to stop; the caller has bound the addresses."""
+    """Serves a query service until it is stopped; the caller has bound the addresses."""
 
     def __init__(
         self,
@@ -130,14 +131,14 @@ class Server:
         return 1 if events.failed else 0
 
     def _warn(self, sockets: list[socket.socket], tls: ssl.SSLContext | None) -> None:
-        """Say that tokens would travel for all to see."""
+        """Warn if bearer tokens would be sent in clear text."""
         for sock in sockets:
             if tls is None and not is_loopback(sock.getsockname()[0]):
                 _log.warning(LogEvent("tokens-without-tls", address=sock.getsockname()[0]))
 
 
 class _Events:
-    """What follows from what a service reports; called from its threads."""
+    """Reactions to the events of a service; called from its threads."""
 
     def __init__(self, listener: Listener, waits: RecordWaits) -> None:
         self._listener = listener
@@ -153,6 +154,6 @@ class _Events:
 
 
 def bind_all(listening: ListenSettings) -> tuple[list[socket.socket], ssl.SSLContext | None]:
-    """Take the addresses and read the certificates, before anything slow is begun."""
+    """Bind the addresses and read the certificates, before the slow part of the start."""
     tls = listening.context()
     return bind(list(listening.addresses)), tls

@@ -1,4 +1,4 @@
-"""What a query service is given once, and passes to its parts unchanged."""
+"""The settings of a query service, passed to its parts unchanged."""
 
 import os
 import time
@@ -16,15 +16,15 @@ def _unix_time() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """The directory, the clock and the bounds of a service."""
+    """The directory, the clock and the limits of a service."""
 
     state_dir: Path
     concurrency: int = 2
-    #: Queries that may wait; more are rejected.
+    # Maximum number of waiting queries; more are rejected.
     max_waiting: int = 1000
-    #: How long running queries may continue when the service stops.
+    # How long running queries may continue when the service stops.
     drain_sec: float = 5.0
-    #: How long after a log could not be reached a query is run again.
+    # Delay before a query is retried because the log was unreachable.
     retry_sec: float = 5.0
     clock: Callable[[], int] = _unix_time
     random: Callable[[int], bytes] = os.urandom
@@ -36,7 +36,7 @@ class ServiceSettings:
 
 
 class ServiceEvents(Protocol):
-    """What a service reports, from its own threads."""
+    """Callbacks of a service, called from its own threads."""
 
     def recorded(self, result_id: str, /) -> None:
         """A query has advanced because an event about it is in the log."""

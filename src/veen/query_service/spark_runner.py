@@ -1,4 +1,4 @@
-"""Running queries on Spark: one session for all, over a lake that takes in the log before each query."""
+"""Running queries on Spark: one session for all, over a lake that ingests the log before each query."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,18 +31,18 @@ from veen.stdx.lru import SingleFlightCache
 if TYPE_CHECKING:
     from veen.pipeline.spark.session import SparkSession
 
-#: The files of an answer do not change: what was found out about them is kept, for so many answers.
+# Size of the cache of answers with verified rows; the files of an answer never change.
 _MOST_OPEN: Final = 64
-#: How often somebody looks whether a query was cancelled: who waits for the lake, and who ends its jobs.
+# Polling interval for cancellation, both when waiting for the lake and to cancel Spark jobs.
 _LOOK_SEC: Final = 0.5
-#: How long the end waits for an intake; the next start cleans up after one that goes on.
+# How long the shutdown waits for an ingest; the next start cleans up after an aborted one.
 _CLOSE_SEC: Final = 5.0
 
 
 class LakeRefresh:
-    """A lake that takes in a log: streams that it has already, that were named, or that somebody asks for.
+    """A lake that ingests a log: the streams that it has, that were named, or that queries request.
 
-    Labels do not tell the name of their stream: a stream is found by whoever knows what it is called.
+    Labels do not reveal the name of their stream: a stream can only be looked up by its name.
     """
 
     def __init__(
@@ -55,32 +55,32 @@ class LakeRefresh:
         *,
         patience_sec: float = 2.0,
     ) -> None:
-        """``patience_sec``: how long who asks for a stream waits for an intake that is going on."""
+        """``patience_sec``: how long the lookup of a stream waits for an ingest in progress."""
         self._spark = spark
         self._place = place
         self._hub_id = hub_id
         self._keyring = keyring
-        #: Of the lake and the log that it takes in: held for as long as that takes.
+        # Guards the lake and the log; held during an ingest.
         self._lock = threading.Lock()
         self._patience_sec = patience_sec
-        #: Streams that were found in the log, where they stay.
+        # Streams found in the log: they never disappear.
         self._found: set[str] = set()
         self._stack = ExitStack()
         self._shared = None if keyring is None else self._stack.enter_context(sharing(spark, keyring))
         self._lake = self._stack.enter_context(lock_lake(lake, create=True))
         self._naming = threading.Lock()
         self._names: frozenset[str] = frozenset()
-        #: What the log was opened for.
+        # The streams for which the log was opened.
         self._streams_taken: frozenset[StreamId] = frozenset()
         self._log: Log | None = None
         self._ingest: Ingest | None = None
-        #: How far the log went when it was last taken in.
+        # Last ingested number of each label.
         self._taken: dict[Label, int] = {}
 
     def close(self, patience_sec: float = _CLOSE_SEC) -> None:
-        """Let go of log and lake.
+        """Close log and lake.
 
-        An intake that does not end in so many seconds keeps them until the process ends, as for a kill.
+        On timeout, an ingest in progress keeps them open until the process ends, as after a crash.
         """
         if not self._lock.acquire(timeout=patience_sec):
             return
@@ -96,21 +96,21 @@ class LakeRefresh:
             self._log = None
 
     def add(self, names: Iterable[str]) -> None:
-        """Take in streams of these names too."""
+        """Add streams to be ingested."""
         with self._naming:
             self._names |= frozenset(names)
 
     def has(self, name: str) -> bool:
-        """Tell whether the log has entries of a stream; IngestBusyError if only an ingest will tell."""
+        """Whether the log has entries of a stream; IngestBusyError while an ingest prevents the lookup."""
         if name not in self._found and self._look_for(name):
             self._found.add(name)
         return name in self._found
 
     def _look_for(self, name: str) -> bool:
-        if is_http_url(self._place):  # which knows the streams that it was told
+        if is_http_url(self._place):  # the log of a hub serves only the streams named when it is opened
             with closing(open_log(self._place, self._hub_id, [name])) as log:
                 return bool(log.heads())
-        # A process reads a directory once.
+        # Only one reader per process may use a data directory.
         if not self._lock.acquire(timeout=self._patience_sec):
             raise IngestBusyError("the log is being ingested")
         try:
@@ -121,14 +121,14 @@ class LakeRefresh:
             self._lock.release()
 
     def keys(self) -> HubKeys:
-        """Return the hub's keys, as the log states them."""
+        """Return the keys of the hub, as stated in the log."""
         with self._lock:
             return self._opened().keys
 
     def run(self, is_cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Take in what the log has and the lake has not; RunCancelledError if that is not wanted any more.
+        """Ingest new entries of the log; RunCancelledError if cancelled.
 
-        NetworkError if the log can not be reached, by us or by tasks.
+        NetworkError if the log cannot be reached, from this process or from Spark tasks.
         """
         while not self._lock.acquire(timeout=_LOOK_SEC):
             if is_cancelled():
@@ -138,7 +138,7 @@ class LakeRefresh:
                 with _unreached():
                     self._take_in(self._opened(), is_cancelled)
         except BaseException:
-            self._close_log()  # the next one begins anew
+            self._close_log()  # reopened by the next run
             raise
         finally:
             self._lock.release()
@@ -149,12 +149,12 @@ class LakeRefresh:
         if is_cancelled():
             raise RunCancelledError
         if heads != self._taken and self._ingest is not None:
-            self._lake.recover()  # after a run that was cancelled, or has lost its log
+            self._lake.recover()  # after a cancelled run, or one that lost the log
             self._ingest.run()
             self._taken = heads
 
     def _meant(self, log: Log) -> dict[Label, int]:
-        """Return how far the log goes, of what is taken in: what the service itself records is not news."""
+        """Return the last numbers of ingested labels; records of the service do not count as new."""
         heads = log.heads()
         labels_of = [label for stream in self._streams_taken for label in log.labels_of(stream).values()]
         return {label: heads[label].last_seq for label in labels_of if label in heads}
@@ -166,7 +166,7 @@ class LakeRefresh:
         if self._log is None:
             self._log = open_log(self._place, self._hub_id, sorted(stream.hex() for stream in streams))
             self._streams_taken = streams
-            # Ingest takes in everything if nothing is named.
+            # Without streams, Ingest would ingest all.
             self._ingest = self._make_ingest(self._log, streams) if streams else None
             self._taken = {}
         return self._log
@@ -188,18 +188,18 @@ class LakeRefresh:
 
 
 class SparkRuns:
-    """Runs queries by the engine of the pipeline."""
+    """Runs queries with the engine of the pipeline."""
 
     def __init__(self, engine: Engine, intake: LakeRefresh | None) -> None:
         self._spark = engine.spark
         self._engine = engine
         self._intake = intake
         self._cancelled: set[str] = set()
-        #: Of answers whose rows are known to be those of their digests.
+        # Answers whose rows match their digests.
         self._rows: SingleFlightCache[Path, ResultRows] = SingleFlightCache(_MOST_OPEN)
 
     def knows(self, stream: str) -> bool:
-        """Tell whether lake or log have a stream."""
+        """Whether the lake or the log has a stream."""
         if self._engine.knows(stream):
             return True
         intake, names = self._intake, local_names(stream, self._engine.names)
@@ -208,7 +208,7 @@ class SparkRuns:
     def run(
         self, descriptor: Descriptor, *, result_id: str, out: Path, executed_at: int, progress: Advance
     ) -> ResultDigest:
-        """Take in what is new, and execute."""
+        """Ingest what is new, then execute the query."""
         before = (0, 0)
 
         def advance(done: int, total: int) -> None:
@@ -219,7 +219,7 @@ class SparkRuns:
         try:
             with self._ending(result_id):
                 self._take_in(descriptor, result_id, advance)
-                taken, tasks = before  # what the intake has done stays done
+                taken, tasks = before  # finished tasks of the ingest still count
                 answer = self._engine.run(
                     descriptor,
                     result_id=result_id,
@@ -234,13 +234,13 @@ class SparkRuns:
 
     @contextmanager
     def _ending(self, result_id: str) -> Iterator[None]:
-        """End the jobs of a query that is cancelled, those too that are begun after somebody has said so."""
+        """Cancel the Spark jobs of a cancelled query, including those that start after the cancellation."""
         over = threading.Event()
 
         def watch() -> None:
             while not over.wait(_LOOK_SEC):
                 if result_id in self._cancelled:
-                    with suppress(Exception):  # Spark is gone: whoever runs the query hears of it
+                    with suppress(Exception):  # if Spark has ended, the run itself fails
                         self._cancel_jobs(result_id)
 
         thread = threading.Thread(target=watch, name=f"veen-ending-{result_id}", daemon=True)
@@ -252,7 +252,7 @@ class SparkRuns:
             thread.join()
 
     def _take_in(self, descriptor: Descriptor, result_id: str, progress: Advance) -> None:
-        """Take in what is new of the streams in scope: who has accepted the query may be another process."""
+        """Ingest the streams in scope; they may be new here if another process accepted the query."""
         if self._intake is None:
             return
         names, context = self._engine.names, self._spark.sparkContext
@@ -264,7 +264,7 @@ class SparkRuns:
             raise RunCancelledError
 
     def cancel(self, result_id: str) -> None:
-        """End the jobs of a query; those that it would begin now, too."""
+        """Cancel the jobs of a query, including those that would start now."""
         self._cancelled.add(result_id)
         self._cancel_jobs(result_id)
 
@@ -274,7 +274,7 @@ class SparkRuns:
     def page(
         self, out: Path, digest: ResultDigest, offset: int, limit: int, most_bytes: int
     ) -> Sequence[bytes]:
-        """Return rows of an answer, read from their files without Spark; all are hashed again once."""
+        """Return rows of an answer, read from their files without Spark; all are verified once."""
 
         def find() -> ResultRows:
             rows = ResultRows(out)
@@ -284,17 +284,17 @@ class SparkRuns:
         return self._rows.get(out, find).page(offset, limit, most_bytes)
 
     def is_gone(self, patience_sec: float) -> bool:
-        """Tell whether Spark's JVM is gone."""
+        """Whether Spark's JVM has ended."""
         return session.has_ended(patience_sec)
 
     def text_of(self, error: Exception) -> str | None:
-        """Return why Spark has failed."""
+        """Return the reason of a failure in Spark."""
         return session.reason_of(error)
 
 
 @contextmanager
 def _unreached() -> Iterator[None]:
-    """Tell a log that can not be reached by tasks as one that can not be reached here."""
+    """Convert a failure of tasks to reach the log to the NetworkError of a local failure."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Running queries: a few at a time, each by a thread of its own, in the order in which they were accepted."""
+"""Running queries: a few concurrently, each in a thread, in the order in which they were accepted."""
 
 import logging
 import re
@@ -21,17 +21,17 @@ from veen.stdx.json_log import LogEvent
 
 _log = logging.getLogger(__name__)
 
-#: How far a query is: tasks that are done, and how many there are so far.
+# Reports progress: finished tasks, and tasks known so far.
 Advance = Callable[[int, int], None]
 
 
 class Runs(Protocol):
-    """What executes queries."""
+    """Executes queries."""
 
     def knows(self, stream: str) -> bool:
-        """Tell whether there is a stream of this name.
+        """Whether there is a stream of this name.
 
-        IngestBusyError or NetworkError if that cannot be known now.
+        Raises IngestBusyError or NetworkError if that is unknown now.
         """
 
     def run(
@@ -39,44 +39,44 @@ class Runs(Protocol):
     ) -> ResultDigest:
         """Execute a query; its rows are in ``out``, durable, when this returns.
 
-        QueryError is a failure of the query, RunCancelledError the end of one that was cancelled,
-        NetworkError a log that cannot be reached: the query can be run later.
+        QueryError is a failure of the query, RunCancelledError the end of a cancelled one, NetworkError an
+        unreachable log: the query can be run later.
         """
 
     def cancel(self, result_id: str) -> None:
-        """End a run as soon as may be, from another thread; one that is over is left alone."""
+        """Cancel a run as soon as possible, from another thread; no effect if it is over."""
 
     def page(
         self, out: Path, digest: ResultDigest, offset: int, limit: int, most_bytes: int
     ) -> Sequence[bytes]:
-        """Return some rows of an answer in their order, each in canonical JSON, and fewer if they are long.
+        """Return rows of an answer in order, each in canonical JSON; fewer if they are long.
 
-        QueryError if what is there are not the rows of the digest any more.
+        QueryError if the stored rows no longer match the digest.
         """
 
     def is_gone(self, patience_sec: float) -> bool:
-        """Tell whether the engine is gone, or goes in so many seconds: it is there again after a start."""
+        """Whether the engine has ended, or ends within this time; a restart of the service brings it back."""
 
     def text_of(self, error: Exception) -> str | None:
-        """Return what to tell of a failure of the engine; None if it is a fault of this program."""
+        """Return the text for a failure of the engine; None if it is a bug in this program."""
 
 
-#: Where an absolute path begins, up to its last name; of URLs and of streams nothing.
+# The directories of an absolute path; matches nothing in URLs and names of streams.
 _DIRECTORIES: Final = re.compile(r"(?<![\w.:/-])/(?:[^/\s'\",:]+/)+")
 
 
 def without_directories(text: str) -> str:
-    """Return what clients are told of a failure: where files are on this machine is for its log alone."""
+    """Remove directories from an error text: clients should not learn the layout of this machine."""
     return _DIRECTORIES.sub("", text)
 
 
 def stored_descriptor(query: Query) -> Descriptor:
-    """Return what a query asks, out of the store."""
+    """Return the descriptor of a stored query."""
     return parse_descriptor(query.descriptor.encode(), lambda: query.query_id)
 
 
 class Workers:
-    """The threads that run queries, and what they are at."""
+    """The threads that run queries, and their progress."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Workers:
         on_end: Callable[[], None],
         on_fatal: Callable[[Exception], None],
     ) -> None:
-        """``permit`` raises QueryError for what may not be run any more; ``on_end`` hears of every end."""
+        """``permit`` raises QueryError if a query may no longer run; ``on_end`` is called after each run."""
         self._settings = settings
         self._store = store
         self._runs = runs
@@ -97,7 +97,7 @@ class Workers:
         self._on_fatal = on_fatal
         self._changed = threading.Condition()
         self._ended = False
-        #: How far the queries are that run, by the ids of their results.
+        # Progress of the running queries, by result id.
         self._progress: dict[str, tuple[int, int]] = {}
         self._threads = [
             threading.Thread(target=self._work, name=f"veen-query-{nth}", daemon=True)
@@ -105,26 +105,25 @@ class Workers:
         ]
 
     def start(self) -> None:
-        """Begin."""
         for thread in self._threads:
             thread.start()
 
     def wake(self) -> None:
-        """Tell that a query may be waiting."""
+        """Signal that a query may be waiting."""
         with self._changed:
             self._changed.notify_all()
 
     def progress(self, result_id: str) -> tuple[int, int]:
-        """Return how far a query is, in tasks."""
+        """Return finished and known tasks of a query."""
         return self._progress.get(result_id, (0, 0))
 
     def cancel(self, result_id: str) -> None:
-        """End a query that runs; the store says that it is cancelled."""
+        """Cancel a running query, which the store has marked as cancelled."""
         if result_id in self._progress:
             self._runs.cancel(result_id)
 
     def stop(self, patience_sec: float) -> None:
-        """Begin no other query; let those that run end, or after a while leave them for the next start."""
+        """Start no other query; on timeout, cancel the running ones, which the next start runs again."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -145,7 +144,7 @@ class Workers:
             self._on_fatal(error)
 
     def _settle(self, query: Query) -> bool:
-        """Run a query; tell whether it has ended, well or not."""
+        """Run a query; return False if it is to run again later."""
         ended = True
         try:
             self._run(query)
@@ -161,10 +160,10 @@ class Workers:
         return ended
 
     def _next(self) -> Query | None:
-        """Wait for a query; None when it is time to end."""
+        """Wait for a query; None when stopping."""
         with self._changed:
             while not self._ended:
-                if self._runs.is_gone(0.0):  # which is not the fault of the next one
+                if self._runs.is_gone(0.0):  # otherwise the next query would fail for it
                     raise EngineEndedError
                 query = self._store.begin(self._settings.clock())
                 if query is not None:
@@ -176,13 +175,13 @@ class Workers:
     def _run(self, query: Query) -> None:
         self._permit(query)
         out = self._settings.results_dir / query.result_id
-        shutil.rmtree(out, ignore_errors=True)  # of a run that did not come to its end
+        shutil.rmtree(out, ignore_errors=True)  # of an incomplete earlier run
 
         def advance(done: int, total: int) -> None:
             self._progress[query.result_id] = (done, total)
 
         started = self._settings.clock()
-        if self._is_cancelled(query):  # between the store's word and the first job nobody could be cancelled
+        if self._is_cancelled(query):  # a cancellation between begin and here did not reach the engine
             raise RunCancelledError
         digest = self._runs.run(
             stored_descriptor(query),
@@ -201,7 +200,7 @@ class Workers:
         return current is not None and current.cancelled
 
     def _fail(self, query: Query, error: Exception) -> bool:
-        """Note why a query has no answer; False if it is to wait again."""
+        """Store why a query failed; return False if it is to be retried."""
         shutil.rmtree(self._settings.results_dir / query.result_id, ignore_errors=True)  # QRY-041: no rows
         if self._is_cancelled(query):
             code, message = "cancelled", "the query was cancelled"
@@ -210,7 +209,7 @@ class Workers:
             return False
         elif not isinstance(error, QueryError) and self._runs.is_gone(_DYING_SEC):
             _log.error(LogEvent("engine-gone", error=self._runs.text_of(error) or str(error)))
-            raise error  # nothing can be run any more: it runs again after the next start
+            raise error  # the engine is gone: the query runs again after the next start
         else:
             code, message = self._described(error)
         _log.warning(LogEvent("query-failed", result_id=query.result_id, code=code, error=message))
@@ -227,7 +226,7 @@ class Workers:
         return "execution_failed", text
 
 
-#: Between the last word of an engine and its end.
+# Time between an engine's last response and its end.
 _DYING_SEC: Final = 1.0
-#: For a run to notice that it is cancelled; one that does not is left to the end of the process.
+# Time for a run to notice its cancellation; after that it is abandoned until the process ends.
 _LAST_PATIENCE_SEC: Final = 10.0
