@@ -1,8 +1,8 @@
 """The offline checker behind ``veen fsck``.
 
-It shares no code with the writer, so that a mistake there cannot hide itself here: it knows the formats of
-``veen.core`` and the page ``docs/reference/data-directory.md``, reads, and never writes. It needs neither the
-writer's lock nor any secret, and may look at a directory while a hub works on it.
+It shares no code with the writer, so that an error there is not repeated here: it is based on the formats
+of ``veen.core`` and on ``docs/reference/data-directory.md``. It never writes, needs neither the writer's lock
+nor any secret, and may check a directory while a hub is running on it.
 """
 
 from veen.storage.fsck.checker import ShowProgress, check

@@ -1,4 +1,4 @@
-"""The whole check: store, keys and journal first, then one label after the other, then what is derived."""
+"""The complete check: store, keys and journal first, then each label, then the derived files."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from veen.storage.fsck.keys import Keys, load_keys, reserved_labels
 from veen.storage.fsck.label import LabelCheck, LabelFacts
 from veen.storage.fsck.report import (
     DERIVED,
-    MOST_KEPT,
+    MAX_LISTED,
     Findings,
     LabelReport,
     Reason,
@@ -31,13 +31,13 @@ from veen.storage.fsck.report import (
 from veen.storage.fsck.sequence_files import CheckpointsCheck, ReceiptsCheck
 from veen.storage.fsck.source import Files, Source
 
-# How often something is looked at before it is reported: a running hub may have moved it meanwhile.
+# Attempts before something is reported: a running hub may have moved it meanwhile.
 _ATTEMPTS: Final = 3
-# So many labels are looked at again; if even more are damaged, no hub is the reason.
+# How many labels are rechecked; if more are damaged, a running hub is not the cause.
 _RECHECKS: Final = 100
 _LOCK_CHARACTERS: Final = 200
 
-# Called with bytes read so far and bytes in all.
+# Called with bytes read so far and bytes in total.
 ShowProgress = Callable[[int, int], None]
 
 
@@ -104,8 +104,8 @@ class _Check:
         )
 
     def _check(self, store: StoreRecord) -> None:
-        # What is read first may be older than what is read later, never newer: sizes of the derived files,
-        # then the journal, then the chunks that a running hub moves the journal's entries to.
+        # What is read first may be older than what is read later, but never newer. So: sizes of the derived
+        # files, then the journal, then the chunks that a running hub flushes the journal to.
         sizes = {path: self._source.size(path) or 0 for path in (layout.RECEIPTS, layout.CHECKPOINTS)}
         keys = load_keys(self._source, store.hub_id, self._hub_keys, self._level, self._found)
         self._no_hub_keys, self._routing = keys.unknown, keys.routing
@@ -122,12 +122,12 @@ class _Check:
             self._archive(ancestor)
         if self._level >= Level.ROOTS:
             self._derived(context, sizes)
-        # The journal may have been read again; what is wrong with it comes before what follows from that.
+        # The journal may have been reread; its finding is reported before those that result from it.
         if context.journal.finding is not None:
             before.add(context.journal.finding)
         before.absorb(self._found)
         self._found = before
-        self._notes = [*context.journal.notes, *self._notes][:MOST_KEPT]
+        self._notes = [*context.journal.notes, *self._notes][:MAX_LISTED]
 
     def _context(self, source: Source, store: StoreRecord, keys: Keys) -> Context:
         return Context(
@@ -166,15 +166,15 @@ class _Check:
     def _lock(self) -> str:
         try:
             text = (self._source.read_if_there(layout.LOCK) or b"").decode(errors="replace")
-        except FindingError:  # nothing depends on it
+        except FindingError:  # informational only
             return ""
         return " ".join(text.split())[:_LOCK_CHARACTERS]
 
     def _note(self, notes: Iterable[str]) -> None:
-        self._notes += islice(notes, MOST_KEPT - len(self._notes))
+        self._notes += islice(notes, MAX_LISTED - len(self._notes))
 
     def _journal(self) -> Journal:
-        """Read the journal; if something is wrong with it, look again."""
+        """Read the journal; if it has a finding, read it again."""
         journal = Journal()
         for _ in range(_ATTEMPTS):
             before = journal.finding
@@ -207,63 +207,65 @@ class _Check:
         return self._done + sum(self._source.size(path) or 0 for path in paths)
 
     def _labels(self, context: Context) -> list[tuple[Domain, Label]]:
-        """Return the labels to check: those with files, and those that only the journal knows yet."""
-        places = [(domain, label) for domain, found in self._directories.items() for label in found.labels]
+        """Return the labels to check: those with files, and those that are only in the journal yet."""
+        keys = [
+            (domain, label) for domain, directory in self._directories.items() for label in directory.labels
+        ]
         for label in context.journal.runs.keys() | context.journal.checkpoints.keys():
             domain = context.reserved.get(label, Domain.DATA)
             if label not in self._directories[domain].labels:
-                places.append((domain, label))
+                keys.append((domain, label))
         if self._only is not None:
-            places = [place for place in places if place[1] in self._only]
-            absent = self._only.difference(label for _, label in places)
+            keys = [key for key in keys if key[1] in self._only]
+            absent = self._only.difference(label for _, label in keys)
             if absent:
                 raise not_found("label", f"no label {min(absent).hex()} in this data directory")
-        return sorted(places)
+        return sorted(keys)
 
     def _label(self, context: Context, domain: Domain, label: Label) -> None:
-        """Check a label; if something is wrong, look again before that is said."""
-        made = self._one_label(context, domain, label)
+        """Check a label; if there are findings, check it again before they are reported."""
+        label_check = self._one_label(context, domain, label)
         for _ in range(_ATTEMPTS - 1):
-            if not (made.found.total or made.broken) or not self._rechecks:
+            if not (label_check.found.total or label_check.broken) or not self._rechecks:
                 break
-            before = made.found.kept
+            before = label_check.found.kept
             self._rechecks -= 1
             self._look_again(context, domain, label)
-            made = self._one_label(context, domain, label)
-            if made.found.kept == before and not made.moved:
+            label_check = self._one_label(context, domain, label)
+            if label_check.found.kept == before and not label_check.moved:
                 break
-        self._found.absorb(made.found)
-        self._note(made.notes)
-        self._facts[label] = made.facts()
-        self._reports.append(_report(made, self._level))
+        self._found.absorb(label_check.found)
+        self._note(label_check.notes)
+        self._facts[label] = label_check.facts()
+        self._reports.append(_report(label_check, self._level))
 
     def _one_label(self, context: Context, domain: Domain, label: Label) -> LabelCheck:
         files = self._directories[domain].labels.get(label) or LabelFiles(domain, label)
-        made = LabelCheck(context, files, partial(self._look_again, context, domain, label))
+        label_check = LabelCheck(context, files, partial(self._look_again, context, domain, label))
         try:
-            made.check()
+            label_check.check()
         except FileNotFoundError as error:
-            made.notes.append(
+            label_check.notes.append(
                 f"{error.filename}: a running hub moved it while it was read; not fully checked"
             )
-            made.moved = made.broken = True
-        return made
+            label_check.moved = label_check.broken = True
+        return label_check
 
     def _look_again(self, context: Context, domain: Domain, label: Label) -> LabelFiles:
-        """Read the journal and the directory again, in this order; return the label's files."""
+        """Reread the journal and the directory, in this order; return the label's files."""
         context.journal = self._journal()
         self._directories[domain] = read_directory(context.source, domain)
         return self._directories[domain].labels.get(label) or LabelFiles(domain, label)
 
     def _copied_labels(self, context: Context) -> None:
-        """Report labels that a fork was made from and that are not there at all."""
+        """Report labels of the fork record that have no files."""
         for label in sorted(context.keys.copied):
             if label not in self._facts and self._only is None:
                 path = layout.open_chunk(context.reserved.get(label, Domain.DATA), label, 1)
                 self._found.add(damage(path, None, Reason.MISSING, f"{layout.FORK} names this label"))
 
     def _archive(self, keys: Keys) -> None:
-        """Check the reserved logs of a hub that this one was forked from."""
+        """Check the archived reserved logs of an ancestor of this fork."""
         source = self._source.below(keys.where)
         if self._only is not None or not source.names(""):
             return
@@ -284,40 +286,41 @@ class _Check:
         context = self._context(source, store, keys)
         for domain in (Domain.AUTHORIZE, Domain.CONTROL):
             for label, files in sorted(read_directory(source, domain).labels.items()):
-                made = LabelCheck(context, files, partial(read_label, source, domain, label))
-                made.check()
-                self._found.absorb(made.found, keys.where)
-                self._note(keys.where + note for note in made.notes)
+                label_check = LabelCheck(context, files, partial(read_label, source, domain, label))
+                label_check.check()
+                self._found.absorb(label_check.found, keys.where)
+                self._note(keys.where + note for note in label_check.notes)
                 if context.reserved.get(label) is not domain:
                     detail = f"{label.hex()} is not a label of {domain}/"
                     path = keys.where + files.some_path
                     self._found.add(damage(path, None, Reason.UNEXPECTED, detail))
-                self._reports.append(_report(made, self._level, keys.where))
+                self._reports.append(_report(label_check, self._level, keys.where))
 
     def _derived(self, context: Context, sizes: dict[str, int]) -> None:
         for kind in (ReceiptsCheck, CheckpointsCheck):
             partial, size = self._only is not None, self._source.size(kind.path)
-            made = kind(context, self._facts, partial=partial, size_before=sizes[kind.path])
-            made.check()
-            if made.found.total and self._source.size(kind.path) != size:  # a hub was writing to it
-                made = kind(context, self._facts, partial=partial, size_before=sizes[kind.path])
-                made.check()
-            self._found.absorb(made.found)
-            self._note(made.notes)
+            file_check = kind(context, self._facts, partial=partial, size_before=sizes[kind.path])
+            file_check.check()
+            # If the size has changed, a running hub has written to it.
+            if file_check.found.total and self._source.size(kind.path) != size:
+                file_check = kind(context, self._facts, partial=partial, size_before=sizes[kind.path])
+                file_check.check()
+            self._found.absorb(file_check.found)
+            self._note(file_check.notes)
 
 
-def _report(made: LabelCheck, level: Level, where: str = "") -> LabelReport:
-    log, files = made.log, made.files
-    followed = level >= Level.FULL and log.whole and not made.broken
+def _report(label_check: LabelCheck, level: Level, where: str = "") -> LabelReport:
+    log, files = label_check.log, label_check.files
+    followed = level >= Level.FULL and log.whole and not label_check.broken
     return LabelReport(
         domain=where + files.domain,
         label=files.label,
-        ok=not made.found.total,
+        ok=not label_check.found.total,
         head_seq=log.seq,
         head_root=log.root,
         newest_ts=log.newest_ts,
         newest_checkpoint=max(files.checkpoints, default=None),
-        journal_entries=log.seq - made.in_chunks,
-        pruned_to=made.pruned_to,
+        journal_entries=log.seq - label_check.in_chunks,
+        pruned_to=label_check.pruned_to,
         clients=len(log.clients) if followed else None,
     )

@@ -1,4 +1,4 @@
-"""Chunk files as bytes: read whole, one at a time, and unpacked if they are compressed."""
+"""Content of chunk files: read completely, one at a time, and decompressed if needed."""
 
 import bz2
 from collections.abc import Iterator
@@ -20,18 +20,20 @@ def read_chunk(context: Context, file: ChunkFile) -> bytes:
 
 
 def _unpacked(context: Context, path: str, data: bytes) -> bytes:
-    """Return the content of exactly one bzip2 stream, never more than a chunk can hold."""
-    most = max(rule.max_bytes for rule in context.rules) + context.limits.max_cap_bytes
+    """Return the content of exactly one bzip2 stream, bounded by the maximum size of a chunk."""
+    max_bytes = max(rule.max_bytes for rule in context.rules) + context.limits.max_cap_bytes
     reader = bz2.BZ2Decompressor()
     try:
-        content = reader.decompress(data, max_length=most + 1)
+        content = reader.decompress(data, max_length=max_bytes + 1)
     except (OSError, ValueError) as error:
         raise wrong(path, 0, Reason.COMPRESSION, f"not a bzip2 stream: {error}") from error
     if not reader.eof:
-        what = (
-            "the compressed stream is truncated" if len(content) <= most else f"holds more than {most} bytes"
+        reason = (
+            "the compressed stream is truncated"
+            if len(content) <= max_bytes
+            else f"holds more than {max_bytes} bytes"
         )
-        raise wrong(path, 0, Reason.COMPRESSION, what)
+        raise wrong(path, 0, Reason.COMPRESSION, reason)
     if reader.unused_data:
         raise wrong(
             path, len(data) - len(reader.unused_data), Reason.COMPRESSION, "bytes after the compressed stream"
@@ -40,7 +42,7 @@ def _unpacked(context: Context, path: str, data: bytes) -> bytes:
 
 
 def stored_receipts(context: Context, files: LabelFiles) -> Iterator[tuple[int, bytes]]:
-    """Yield the receipts in the chunks of a label that has no damage, by sequence number."""
+    """Yield the sequence numbers and receipts in the chunks of an undamaged label."""
     for file in files.chunks:
         data = read_chunk(context, file)
         at = 0

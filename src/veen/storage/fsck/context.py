@@ -1,4 +1,4 @@
-"""What every part of a check needs to know: how much to check, the limits, the keys and the journal."""
+"""The context of all parts of a check: level, limits, keys and journal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -15,7 +15,7 @@ from veen.storage.fsck.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The two limits that say where chunks end, and the hub_ts from which on they hold."""
+    """The two limits that determine where chunks end, and the hub_ts from which they are in force."""
 
     effective_from: int
     max_bytes: int
@@ -32,26 +32,26 @@ class Context:
     rules: list[Rule]
     keys: Keys
     reserved: Mapping[Label, Domain]
-    # The log of a fork's parent, kept for its entries: files beside its chunks may be missing.
+    # The archived log of a fork's parent: files beside its chunks may be missing.
     archived: bool = False
     journal: Journal = field(default_factory=Journal)
 
     def rule_at(self, hub_ts: int) -> Rule:
-        """Return the rule that an entry of this time obeys."""
+        """Return the rule for an entry of this time."""
         return next(rule for rule in self.rules if rule.effective_from <= hub_ts)
 
 
 def rules_of(store: StoreRecord) -> list[Rule]:
     """Return the rules of all registries, the newest first."""
-    made = []
+    rules = []
     for registry in reversed(store.registries):
         limits = registry.limits
-        made.append(Rule(registry.effective_from, limits.max_chunk_bytes, limits.max_checkpoint_interval))
-    return made
+        rules.append(Rule(registry.effective_from, limits.max_chunk_bytes, limits.max_checkpoint_interval))
+    return rules
 
 
 def widest_limits(store: StoreRecord) -> Limits:
-    """Return limits that no entry of any time exceeds: sizes were judged at admission, not here."""
+    """Return the maximum of each limit over all times: sizes are checked at admission, not here."""
     all_limits = [DEFAULT_LIMITS, *(registry.limits for registry in store.registries)]
     return Limits(
         **{item.name: max(getattr(limits, item.name) for limits in all_limits) for item in fields(Limits)}

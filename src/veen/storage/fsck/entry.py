@@ -1,4 +1,4 @@
-"""One entry: its frame, its hashes and its signatures. Everything here raises ProtocolError."""
+"""Checks of one entry: frame, hashes and signatures. All functions raise ProtocolError."""
 
 from dataclasses import dataclass
 
@@ -16,12 +16,12 @@ from veen.stdx.grammar import counted
 
 @dataclass(slots=True)
 class Item:
-    """An entry, and where it stands."""
+    """An entry with its location."""
 
     path: str
     offset: int
     header: EntryHeader
-    # What it holds: a message, a token or a control record.
+    # A message, a token or a control record.
     body: bytes
     receipt_bytes: bytes
     receipt: Receipt
@@ -33,7 +33,7 @@ class Item:
 
 
 def read_item(data: bytes, start: int, path: str, offset: int) -> Item:
-    """Read the frame at ``start``, which is byte ``offset`` of the file."""
+    """Decode the frame at ``start``, which is byte ``offset`` of the file."""
     header = EntryHeader.decode(data, start)
     end = start + header.entry_len
     if end > len(data):
@@ -47,7 +47,7 @@ def read_item(data: bytes, start: int, path: str, offset: int) -> Item:
 
 
 def is_whole(data: bytes, start: int, label: Label, seq: int) -> bool:
-    """Tell whether this entry stands here, undamaged as far as its own hash tells."""
+    """Return whether this entry is here, undamaged by its own hash."""
     try:
         item = read_item(data, start, "", start)
         check_frame(item)
@@ -57,7 +57,7 @@ def is_whole(data: bytes, start: int, label: Label, seq: int) -> bool:
 
 
 def check_frame(item: Item) -> None:
-    """Check entry_hash, and that header and receipt speak of the same place."""
+    """Check entry_hash, and that header and receipt have the same position."""
     if entry_hash(item.body, item.receipt_bytes) != item.header.entry_hash:
         raise ProtocolError(Detail.ENTRY_HASH, "entry_hash does not match the stored bytes")
     if (item.receipt.label, item.receipt.stream_seq) != (item.header.label, item.header.stream_seq):
@@ -67,7 +67,7 @@ def check_frame(item: Item) -> None:
 
 
 def check_content(item: Item, domain: Domain, limits: Limits) -> Msg | CapToken | None:
-    """Check that the entry holds what the receipt's leaf says; return it decoded."""
+    """Check that the content matches the receipt's leaf; return it decoded."""
     check_frame(item)
     if domain is Domain.DATA:
         msg = Msg.decode(item.body, limits)
@@ -83,7 +83,7 @@ def check_content(item: Item, domain: Domain, limits: Limits) -> Msg | CapToken 
 
 
 def check_signer(body: Msg | CapToken | None) -> None:
-    """Check the signature of the content's author; control records have none of their own."""
+    """Check the signature of the content's author; control records have none."""
     if isinstance(body, Msg):
         body.verify_signature()
     elif body is not None:

@@ -16,26 +16,26 @@ class ChunkFile:
     start: int
     end: int | None
     compressed: bool = False
-    # The other form of the same chunk: compression was interrupted before it removed one of the two.
+    # The compressed form of the same chunk, if compression was interrupted before it removed one of the two.
     twin: str | None = None
 
 
 @dataclass(slots=True)
 class LabelFiles:
-    """What a directory holds of one label."""
+    """The files of one label in a directory."""
 
     domain: Domain
     label: Label
     chunks: list[ChunkFile] = field(default_factory=list)
     tombstones: dict[tuple[int, int], str] = field(default_factory=dict)
-    # Tombstones of chunks that are still there: pruning them was interrupted, and they count as they are.
+    # Tombstones of chunks that still exist: pruning was interrupted, and the chunks are checked.
     interrupted: list[str] = field(default_factory=list)
     summaries: dict[tuple[int, int], str] = field(default_factory=dict)
     peaks: dict[int, str] = field(default_factory=dict)
     checkpoints: dict[int, str] = field(default_factory=dict)
     nodes: str | None = None
     index: str | None = None
-    # Any one of the files.
+    # Any of the files, for findings about the label.
     some_path: str = ""
 
     def add(self, path: str, name: FileName) -> None:
@@ -60,7 +60,7 @@ class LabelFiles:
                 self.index = path
 
     def arrange(self) -> None:
-        """Put chunks in order, both forms of one chunk together, of two that begin alike the longer first."""
+        """Sort chunks; pair both forms of one chunk; of two with the same start, the longer comes first."""
         self.chunks.sort(key=lambda item: (item.start, item.end is None, -(item.end or 0), item.compressed))
         single: list[ChunkFile] = []
         for item in self.chunks:
@@ -81,7 +81,7 @@ class LabelFiles:
 
 @dataclass(slots=True)
 class Directory:
-    """A chunk directory: its labels, and names that are none of ours."""
+    """A chunk directory: its labels, and paths of unknown files."""
 
     labels: dict[Label, LabelFiles] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
@@ -94,19 +94,19 @@ def read_label(source: Source, domain: Domain, label: Label) -> LabelFiles:
 
 def read_directory(source: Source, domain: Domain) -> Directory:
     """List a chunk directory."""
-    found = Directory()
+    directory = Directory()
     for name in source.names(domain):
-        if name.endswith(".tmp"):  # was being written; means nothing
+        if name.endswith(".tmp"):  # an interrupted write, without meaning
             continue
         path = f"{domain}/{name}"
         parsed = paths.parse(name)
         if parsed is None:
-            found.unknown.append(path)
+            directory.unknown.append(path)
             continue
-        files = found.labels.get(parsed.label)
+        files = directory.labels.get(parsed.label)
         if files is None:
-            files = found.labels[parsed.label] = LabelFiles(domain, parsed.label)
+            files = directory.labels[parsed.label] = LabelFiles(domain, parsed.label)
         files.add(path, parsed)
-    for files in found.labels.values():
+    for files in directory.labels.values():
         files.arrange()
-    return found
+    return directory

@@ -1,6 +1,6 @@
-"""A reader of the journal's format: which entries it holds, and where (data-directory.md, "Journal").
+"""A reader of the journal's format: which entries it has, and where (data-directory.md, "Journal").
 
-Only places are kept, not the entries: the memory needed grows with their number, not with their size.
+It stores only locations of entries, so memory grows with their number, not with their size.
 """
 
 import struct
@@ -32,7 +32,7 @@ _BATCH, _COMMITTED, _END, _CHECKPOINT = 1, 2, 3, 4
 
 
 class JournalPosition(NamedTuple):
-    """Where an entry stands."""
+    """The location of an entry."""
 
     path: str
     offset: int
@@ -41,7 +41,7 @@ class JournalPosition(NamedTuple):
 
 @dataclass(slots=True)
 class Run:
-    """The entries of one label in the journal: a range without a gap."""
+    """The entries of one label in the journal: a range without gaps."""
 
     first: int
     places: list[JournalPosition] = field(default_factory=list)
@@ -51,12 +51,12 @@ class Run:
         return self.first + len(self.places) - 1
 
     def place(self, seq: int) -> JournalPosition:
-        """Return where an entry stands."""
+        """Return the location of an entry."""
         return self.places[seq - self.first]
 
 
-class KeptCheckpoint(NamedTuple):
-    """A checkpoint, and where it stands."""
+class JournalCheckpoint(NamedTuple):
+    """A checkpoint with its location."""
 
     path: str
     offset: int
@@ -65,17 +65,17 @@ class KeptCheckpoint(NamedTuple):
 
 @dataclass(slots=True)
 class Journal:
-    """What the segments hold, and what is wrong with them."""
+    """The content of the segments, and the finding that ended reading."""
 
     runs: dict[Label, Run] = field(default_factory=dict)
-    # Checkpoints that were asked for, by label and upto_seq; their files may not be there yet.
-    checkpoints: dict[Label, dict[int, KeptCheckpoint]] = field(default_factory=dict)
+    # Requested checkpoints by label and upto_seq; their files may not exist yet.
+    checkpoints: dict[Label, dict[int, JournalCheckpoint]] = field(default_factory=dict)
     finding: Finding | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is left to be moved into other files."""
+        """Whether there is nothing to flush."""
         return not self.runs and not self.checkpoints
 
 
@@ -87,7 +87,7 @@ class _Record(NamedTuple):
 
 
 class _Segment:
-    """One segment: its bytes and the nonce that its records are tied to."""
+    """One segment: its bytes, and the nonce that its records are bound to."""
 
     def __init__(self, path: str, data: bytes, nonce: bytes) -> None:
         self.path = path
@@ -96,7 +96,7 @@ class _Segment:
 
     @classmethod
     def read(cls, source: Source, number: int) -> "_Segment | None":
-        """Read a segment; None if it was only being created. Raise if its header was whole once."""
+        """Read a segment; None if its creation was interrupted. Raise if its header was complete once."""
         path = paths.journal(number)
         data = source.read(path)
         if len(data) >= _HEADER.size:
@@ -108,11 +108,11 @@ class _Segment:
                 raise wrong(path, 0, Reason.JOURNAL_HEADER, f"the header is not that of segment {number}")
         if len(data) <= _HEADER.size:
             return None
-        # Records are written only behind a header that is durable.
+        # Records are only written after a durable header.
         raise wrong(path, 0, Reason.JOURNAL_HEADER, "the header does not check out, and records follow it")
 
     def record(self, at: int) -> _Record | None:
-        """Return the record at an offset, if it checks out."""
+        """Return the record at an offset, if it is valid."""
         data = self.data
         start = at + _RECORD.size
         if start > len(data):
@@ -128,7 +128,7 @@ class _Segment:
         return _Record(kind, bindings, start, end) if zlib.crc32(view[start:end], actual) == crc else None
 
     def find(self, start: int) -> int | None:
-        """Return where the next record stands that checks out, at ``start`` or behind it."""
+        """Return the offset of the next valid record at or after ``start``."""
         mark = self.nonce[:_MARK_BYTES]
         at = self.data.find(mark, start)
         while at >= 0:
@@ -139,7 +139,7 @@ class _Segment:
 
 
 class _Scan:
-    """Reads segments in order. What can be a torn write stays in doubt until something valid follows."""
+    """Reads segments in order. What may be a torn write is damage as soon as something valid follows."""
 
     def __init__(self, source: Source, level: Level, routing: RoutingKey | None) -> None:
         self._source = source
@@ -175,17 +175,17 @@ class _Scan:
             self.journal.notes.append(f"{self._dropped}: a write that was never acknowledged, dropped")
 
     def _drop(self, finding: Finding) -> None:
-        """Take this for a torn write, unless something valid turns up behind it."""
+        """Treat this as a torn write, unless something valid follows."""
         self._doubt = self._doubt or finding
         self._dropped = self._dropped or finding
 
     def _segment(self, segment: _Segment) -> bool:
-        """Read the records; tell whether the last one is an end."""
+        """Read the records; return whether the last one is an end record."""
         at = _HEADER.size
         while at < len(segment.data):
             record = segment.record(at)
             if record is None and segment.record(at + _RECORD.size) is not None:
-                # Only a committed record is as short, and what it says is said by the one behind it too.
+                # It was a committed record by its length; the valid record after it implies the same.
                 self.journal.notes.append(
                     f"{segment.path} at byte {at}: a committed record is damaged; nothing is lost"
                 )
@@ -194,7 +194,7 @@ class _Scan:
             if record is None:
                 self._torn_or_damaged(segment, at)
                 return False
-            if self._doubt is not None:  # what is in doubt was durable: something valid stands behind it
+            if self._doubt is not None:  # it was durable, since a valid record follows
                 raise FindingError(self._doubt)
             if record.kind == _BATCH:
                 self._batch(segment, record, at)
@@ -230,11 +230,11 @@ class _Scan:
 
     def _checkpoint(self, segment: _Segment, record: _Record) -> None:
         try:
-            made = Checkpoint.decode(segment.data[record.start : record.end])
+            checkpoint = Checkpoint.decode(segment.data[record.start : record.end])
         except ProtocolError as error:
             raise refused(segment.path, record.start, error) from error
-        of_label = self.journal.checkpoints.setdefault(made.label_curr, {})
-        of_label.setdefault(made.upto_seq, KeptCheckpoint(segment.path, record.start, made))
+        of_label = self.journal.checkpoints.setdefault(checkpoint.label_curr, {})
+        of_label.setdefault(checkpoint.upto_seq, JournalCheckpoint(segment.path, record.start, checkpoint))
 
     def _binding(self, segment: _Segment, offset: int, routing: RoutingKey) -> None:
         stream, epoch, label = _BINDING.unpack_from(segment.data, offset)
@@ -255,7 +255,7 @@ class _Scan:
         return end
 
     def _time(self, segment: _Segment, at: int, receipt: bytes) -> None:
-        """Entries stand in the order of admission, whatever their label: hub_ts never decreases."""
+        """Check that hub_ts never decreases: entries of all labels are in the order of admission."""
         hub_ts = Receipt.decode(receipt).hub_ts
         if hub_ts < self._newest_ts:
             raise wrong(

@@ -1,4 +1,4 @@
-"""Whose signatures count: the hub's keys, those of a fork's parent, and keys given by hand."""
+"""The keys that signatures are checked with: the hub's, those of a fork's parent, or the caller's."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +22,9 @@ from veen.storage.fsck.source import Source
 
 IDENTITY: Final = "hub-identity.cbor"
 IDENTITY_SIG: Final = "hub-identity.sig"
-# Signature and identity in one, of a change that was cut short: it counts, and the next start finishes it.
+# Signature and identity of an interrupted rotation: takes precedence, and the next start completes it.
 PENDING: Final = "hub-identity.next"
-# Where a fork keeps the identity of its parent.
+# Where a fork has the identity of its parent.
 ARCHIVE: Final = "archive/"
 
 
@@ -36,7 +36,7 @@ class Signers:
         self._keys = keys
 
     def verify(self, signed: Receipt | Checkpoint) -> None:
-        """Check a signature; which profile a label has is not known, so a checkpoint may have any key."""
+        """Check a signature; the profile of a label is not known, so a checkpoint may have any key."""
         if self.identity is None:
             _verify_any(self._keys, signed)
         elif isinstance(signed, Receipt):
@@ -58,14 +58,14 @@ def _verify_any(keys: Sequence[VerifyKey], signed: Receipt | Checkpoint) -> None
 
 @dataclass(slots=True)
 class Keys:
-    """The keys of a hub, and of those that its log was copied from."""
+    """The keys of a hub, and of the hubs that it was forked from."""
 
     hub_id: HubId
-    # Where its identity is: a fork archives that of its parent.
+    # The directory of its identity: a fork archives that of its parent.
     where: str = ""
     signers: Signers | None = None
     routing: RoutingKey | None = None
-    # Labels copied from the parent, and the checkpoints at which the copy ends.
+    # Labels copied from the parent, with the checkpoints at which the copies end.
     copied: Mapping[Label, Checkpoint] = field(default_factory=dict)
     parent: "Keys | None" = None
 
@@ -76,7 +76,7 @@ class Keys:
             signers.verify(receipt)
 
     def verify_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Check the hub's signature, if the hub's keys are known; a fork may sign for its parent's labels."""
+        """Check the hub's signature, if its keys are known; a fork may sign for its parent's labels."""
         signers = self.signers_of(checkpoint.label_curr)
         if signers is None:
             return
@@ -88,13 +88,13 @@ class Keys:
             self.signers.verify(checkpoint)
 
     def signers_of(self, label: Label) -> Signers | None:
-        """Return who signs receipts of a label; None if that is not known."""
+        """Return the signers of receipts of a label; None if not known."""
         if label in self.copied:
             return None if self.parent is None else self.parent.signers_of(label)
         return self.signers
 
     def lineage(self) -> "Iterator[Keys]":
-        """Yield this hub and those before it."""
+        """Yield this hub and its ancestors."""
         yield self
         if self.parent is not None:
             yield from self.parent.lineage()
@@ -114,55 +114,55 @@ class Keys:
 def load_keys(
     source: Source,
     hub_id: HubId,
-    given: Sequence[VerifyKey],
+    hub_keys: Sequence[VerifyKey],
     level: Level,
-    found: Findings,
+    findings: Findings,
     *,
     where: str = "",
 ) -> Keys:
-    """Read the identity files of a hub and of those before it; keys given by hand take their place."""
+    """Read the identity files of a hub and its ancestors; ``hub_keys`` replace their keys."""
     keys = Keys(hub_id, where)
-    identity = _identity(source, where, given, level, found)
+    identity = _identity(source, where, hub_keys, level, findings)
     if identity is not None:
         keys.signers = Signers(identity)
         keys.routing = identity.routing_key
         if identity.hub_id != hub_id:
             path = where.removesuffix(ARCHIVE) + paths.FORK if where else paths.STORE
             detail = f"hub_id is not the one of {where}{IDENTITY}"
-            found.add(damage(path, None, Reason.HUB_ID, detail))
-    if given:
-        keys.signers = Signers(None, given)
-    fork = _fork(source, where, None if identity is None else identity.parent, found)
+            findings.add(damage(path, None, Reason.HUB_ID, detail))
+    if hub_keys:
+        keys.signers = Signers(None, hub_keys)
+    fork = _fork(source, where, None if identity is None else identity.parent, findings)
     if fork is not None:
         keys.copied = {item.label_curr: item for item in fork.checkpoints}
-        keys.parent = load_keys(source, fork.parent_hub_id, given, level, found, where=where + ARCHIVE)
+        keys.parent = load_keys(source, fork.parent_hub_id, hub_keys, level, findings, where=where + ARCHIVE)
         if level == Level.FULL:
-            _verify_copied(keys, found)
+            _verify_copied(keys, findings)
     return keys
 
 
-def _verify_copied(keys: Keys, found: Findings) -> None:
+def _verify_copied(keys: Keys, findings: Findings) -> None:
     for checkpoint in keys.copied.values():
         try:
             keys.verify_checkpoint(checkpoint)
         except ProtocolError as error:
-            found.add(refused(keys.where + paths.FORK, 0, error).finding)
+            findings.add(refused(keys.where + paths.FORK, 0, error).finding)
 
 
-def _fork(source: Source, where: str, named: ForkParent | None, found: Findings) -> ForkRecord | None:
-    """Read what a hub was forked from; it must be what the hub's identity names, if that names any."""
+def _fork(source: Source, where: str, named: ForkParent | None, findings: Findings) -> ForkRecord | None:
+    """Read the fork record; it must be the one that the hub's identity names, if it names one."""
     path = where + paths.FORK
     try:
         fork = _read(source, path, ForkRecord)
         if fork is None and named is not None:
             raise wrong(path, None, Reason.MISSING, f"{where}{IDENTITY} names it")
     except FindingError as error:
-        found.add(error.finding)
+        findings.add(error.finding)
         return None
     if fork is None or named is None:
         return fork
     if (named.hub_id, named.fork_hash) != (fork.parent_hub_id, fork.fork_hash):
-        found.add(damage(path, 0, Reason.HUB_ID, f"not the fork that {where}{IDENTITY} names"))
+        findings.add(damage(path, 0, Reason.HUB_ID, f"not the fork that {where}{IDENTITY} names"))
     return fork
 
 
@@ -176,7 +176,7 @@ def _read(source: Source, path: str, cls: type[W]) -> W | None:
 
 
 def reserved_labels(hub_id: HubId) -> dict[Label, paths.Domain]:
-    """Return the labels that are not of messages, and where their logs are."""
+    """Return the labels that are not for messages, with the directories of their logs."""
     return {
         labels.authorize_label(hub_id): paths.Domain.AUTHORIZE,
         labels.control_label(hub_id): paths.Domain.CONTROL,
@@ -184,9 +184,9 @@ def reserved_labels(hub_id: HubId) -> dict[Label, paths.Domain]:
 
 
 def _identity(
-    source: Source, where: str, given: Sequence[VerifyKey], level: Level, found: Findings
+    source: Source, where: str, hub_keys: Sequence[VerifyKey], level: Level, findings: Findings
 ) -> HubIdentity | None:
-    """Read an identity and check that one of its own keys, or a given one, has signed it."""
+    """Read an identity and check that it is signed by one of its own keys or of ``hub_keys``."""
     path, sig_path = where + IDENTITY, where + IDENTITY_SIG
     try:
         pending = source.read_if_there(where + PENDING)
@@ -196,9 +196,11 @@ def _identity(
             path = sig_path = where + PENDING
             identity, sig = _decode(path, pending[SIGNATURE_BYTES:]), pending[:SIGNATURE_BYTES]
         if identity is not None and level == Level.FULL:
-            _verify_identity(sig_path, identity, sig, [key.hub_pk for key in identity.hub_keys] + list(given))
+            _verify_identity(
+                sig_path, identity, sig, [key.hub_pk for key in identity.hub_keys] + list(hub_keys)
+            )
     except FindingError as error:
-        found.add(error.finding)
+        findings.add(error.finding)
         return None
     return identity
 
@@ -215,13 +217,13 @@ def _verify_identity(
 ) -> None:
     if sig is None:
         raise wrong(path, None, Reason.MISSING, "the identity has no signature")
-    refusal: ProtocolError | None = None
+    rejection: ProtocolError | None = None
     for signer in signers:
         try:
             identity.verify_signature(signer, sig)
         except ProtocolError as error:
-            refusal = error
+            rejection = error
         else:
             return
-    assert refusal is not None, "an identity has at least one key"
-    raise wrong(path, 0, refusal.detail, "not a signature of the identity by any of its keys")
+    assert rejection is not None, "an identity has at least one key"
+    raise wrong(path, 0, rejection.detail, "not a signature of the identity by any of its keys")

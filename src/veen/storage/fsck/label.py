@@ -1,4 +1,4 @@
-"""One label: the walk through its log, what can only be said behind its last entry, its checkpoint index."""
+"""The check of one label: its log, what can be checked only after its last entry, its checkpoint index."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from veen.storage.fsck.report import Reason, damage, stale
 
 
 def check_index(context: Context, files: LabelFiles, ends: list[tuple[int, int]]) -> Finding | None:
-    """Return the first wrong thing in an index; that it lacks newer checkpoints is none."""
+    """Return the first error in an index; newer checkpoints may be missing from it."""
     path = files.index
     assert path is not None
     try:
@@ -42,10 +42,10 @@ def _mistake(
     try:
         checkpoint = Checkpoint.decode(context.source.read(checkpoint_path))
     except ProtocolError:
-        return None  # a finding of its own
+        return None  # reported separately
     if item.mmr_root != checkpoint.mmr_root:
         return "mmr_root is not that of the checkpoint"
-    # The chunk that holds it begins where the one before ends; the last one may still be open.
+    # Its chunk begins after the end of the one before; the last chunk may be open.
     number = bisect_left(ends, upto, key=lambda chunk: chunk[1])
     start = ends[number - 1][1] + 1 if number else 1
     if (item.chunk_range.start_seq, item.chunk_range.end_seq) != (start, upto):
@@ -57,21 +57,21 @@ def _mistake(
 
 @dataclass(slots=True)
 class LabelFacts:
-    """What the check of the derived files needs to know of a label."""
+    """What the check of the derived files needs of a label."""
 
     files: LabelFiles
     run: Run | None
-    # Checkpoints of which files may not be there yet: a flush that the journal can redo writes them.
+    # Checkpoints whose files may not exist yet: a flush that the journal can redo writes them.
     unfinished: frozenset[int]
     pruned_to: int
     # Entries up to here are in chunk files and not in the journal: derived files must have them.
     settled: int
-    # Over the receipts from the end of the pruned range up to ``settled``; None if damage was found.
+    # Hash over the receipts from the end of the pruned range up to ``settled``; None if damage was found.
     receipts_hash: bytes | None
     head: int
-    # Where the next entry would be.
+    # Path of the chunk file for the next entry.
     next_chunk: str
-    # Nothing was found that derived files could differ because of.
+    # There is no finding that could also make derived files differ.
     sound: bool
 
 
@@ -79,7 +79,7 @@ class LabelCheck(LabelWalk):
     """The check of one label."""
 
     def check(self) -> None:
-        """Check everything; FileNotFoundError if a running hub has moved a file meanwhile."""
+        """Check everything; FileNotFoundError if a running hub moved a file meanwhile."""
         try:
             self.walk_pruned()
             self.walk_log()
@@ -94,7 +94,7 @@ class LabelCheck(LabelWalk):
             self.broken = True
 
     def _end(self) -> None:
-        """Check what can only be said when all entries are known."""
+        """Check what depends on all entries."""
         chunk = self.chunk
         if chunk is not None and chunk.sealed and not chunk.full:
             text = f"the chunk should not end with entry {chunk.end}"
@@ -111,7 +111,7 @@ class LabelCheck(LabelWalk):
                     self.found.add(finding)
 
     def _leftovers(self) -> None:
-        """Report files beside chunks and checkpoints for entries that are not there."""
+        """Report sidecar files and checkpoints of entries that do not exist."""
         files, head = self.files, self.log.seq
         for (start, end), path in sorted(files.summaries.items()):
             if path in self.claimed:
@@ -126,10 +126,10 @@ class LabelCheck(LabelWalk):
                 detail = f"the log ends with entry {head}, but there is {path}"
                 self.found.add(damage(self.next_chunk, None, Reason.MISSING, detail))
                 break
-        for upto, kept in self.asked_for.items():
+        for upto, requested in self.asked_for.items():
             if upto > head:
                 detail = f"checkpoint of entry {upto}, the log ends with entry {head}"
-                self.found.add(damage(kept.path, kept.offset, Reason.GAP, detail))
+                self.found.add(damage(requested.path, requested.offset, Reason.GAP, detail))
         if self.copied is not None and self.copied.upto_seq != head:
             reason = Reason.MISSING if self.copied.upto_seq > head else Reason.UNEXPECTED
             detail = f"the log ends with entry {head}, {paths.FORK} has it up to {self.copied.upto_seq}"
@@ -141,7 +141,7 @@ class LabelCheck(LabelWalk):
 
     @property
     def next_chunk(self) -> str:
-        """Where the next entry would be: in the open chunk, or in one that does not exist yet."""
+        """Path of the chunk for the next entry: the open one, or one that does not exist yet."""
         last = self.files.chunks[-1] if self.files.chunks else None
         if last is not None and last.end is None:
             return last.path
@@ -175,7 +175,7 @@ class LabelCheck(LabelWalk):
             self.interrupted(Location(path, needed), "the node store is not complete")
 
     def _longer_nodes(self, path: str, needed: int) -> None:
-        """Judge nodes that no entry belongs to: if they end with an entry, it was there once."""
+        """Classify nodes beyond the log: if they end with an entry, the log has lost it."""
         count = max(self.settled, self.nodes.size // node_bytes(2))
         while node_bytes(count) < self.nodes.size:
             count += 1
@@ -188,7 +188,7 @@ class LabelCheck(LabelWalk):
             self.found.add(stale(path, needed, Reason.NODES, text))
 
     def facts(self) -> LabelFacts:
-        """Return what derived files must agree with."""
+        """Return what derived files must match."""
         sound = self.log.whole and not self.broken and not self.moved and self.context.level >= Level.ROOTS
         return LabelFacts(
             files=self.files,

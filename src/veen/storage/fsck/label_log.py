@@ -1,4 +1,4 @@
-"""The log of one label as far as it was read: what each entry must continue, and the nodes that follow."""
+"""The log of one label as far as it was read: the state that each entry must continue, and its nodes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _BLOCK_BYTES: Final = 1 << 20
 
 
 class NodeStore:
-    """Takes the nodes in order and compares them with the file, a block at a time."""
+    """Compares expected nodes with the file, in order, a block at a time."""
 
     def __init__(self, source: Source, path: str | None) -> None:
         self._source = source
@@ -32,23 +32,23 @@ class NodeStore:
         self._expected: list[NodeHash] = []
         self._done = 0
         self._lost = False
-        # The first byte that is not the expected one; where the file ends, if it is too short.
+        # Offset of the first byte that differs; the end of the file if it is too short.
         self.differs_at: int | None = None
 
     def feed(self, nodes: list[NodeHash]) -> None:
-        """Expect these nodes next."""
+        """Add the next expected nodes."""
         self._expected += nodes
         if len(self._expected) * HASH_BYTES >= _BLOCK_BYTES:
             self._compare()
 
     def skip_to(self, seq: int | None) -> None:
-        """Leave out the nodes up to an entry; None: all that follow, because they are not known."""
+        """Skip the nodes up to an entry; None: skip all, because they are not known."""
         self._compare()
         self._lost = seq is None
         self._done = 0 if seq is None else node_bytes(seq)
 
     def finish(self) -> None:
-        """Compare what is left."""
+        """Compare the remaining nodes."""
         self._compare()
 
     def _compare(self) -> None:
@@ -59,14 +59,14 @@ class NodeStore:
         if self.differs_at is None and self._path is not None and not self._lost:
             try:
                 actual = self._source.read(self._path, self._done, len(expected))
-            except FindingError:  # cannot be read: as good as not there
+            except FindingError:  # an unreadable file counts as missing
                 actual = b""
             if actual != expected:
                 self.differs_at = self._done + first_difference(actual, expected)
         self._done += len(expected)
 
     def by_entry(self, upto: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the nodes that each entry completes: where, how many bytes, and the bytes, leaf first."""
+        """Yield the nodes that each entry completes: offset, length and bytes, leaf first."""
         assert self._path is not None
         block, base, at = b"", 0, 0
         for seq in range(1, upto + 1):
@@ -79,31 +79,31 @@ class NodeStore:
 
 
 def node_bytes(seq: int) -> int:
-    """Return how long a node store of so many entries is."""
+    """Return the length of a node store after an entry."""
     return node_count(seq) * HASH_BYTES
 
 
 def first_difference(left: bytes, right: bytes) -> int:
-    """Return the first place at which two byte strings differ."""
+    """Return the first offset at which two byte strings differ."""
     shared = min(len(left), len(right))
     return next((at for at in range(shared) if left[at] != right[at]), shared)
 
 
 @dataclass(slots=True)
 class Chunk:
-    """The chunk that the last entry is in."""
+    """The chunk of the last entry."""
 
     start: int
     path: str = ""
-    # The name says that it is complete.
+    # Complete by its name.
     sealed: bool = False
     count: int = 0
     size: int = 0
     root: NodeHash | None = None
     hashes: Peaks = field(default_factory=Peaks.empty)
-    # It has as many entries as it may have.
+    # Has the maximum number of entries.
     full: bool = False
-    # It is complete, and what belongs to it was checked.
+    # Complete, and its sidecar files were checked.
     closed: bool = False
 
     @property
@@ -111,7 +111,7 @@ class Chunk:
         return self.start + self.count - 1
 
     def ends_before(self, item: Item, rule: Rule) -> bool:
-        """Tell whether an entry must go into a new chunk."""
+        """Return whether an entry must be in a new chunk."""
         return self.full or (self.count > 0 and self.size + item.size > rule.max_bytes)
 
     def add(self, item: Item, rule: Rule, *, hashed: bool) -> None:
@@ -130,20 +130,20 @@ class LabelLog:
         self._context = context
         self._domain = domain
         self._nodes = nodes
-        # Entries from here on are in the journal, and derived files need not have them yet.
+        # Entries from here on are in the journal, and may be missing from derived files.
         self._settled_before = settled_before
         self.seq = 0
         self.newest_ts: int | None = None
         self.root: NodeHash | None = None
-        # None after damage, when the peaks file does not help either: roots cannot be checked from there.
+        # None after damage without an intact peaks file: roots cannot be checked from there on.
         self.peaks: Peaks | None = Peaks.empty()
         self.clients: dict[VerifyKey, tuple[int, int]] = {}
-        # All entries up to here were read, so that what depends on all of them can be checked.
+        # Whether all entries so far were read, so that what depends on all of them can be checked.
         self.whole = True
         self.receipts_hash = b""
 
     def append(self, item: Item) -> None:
-        """Check an entry against those before it, as far as the level says."""
+        """Check an entry against those before it, up to the level."""
         level = self._context.level
         body = check_content(item, self._domain, self._context.limits) if level >= Level.HASHES else None
         if level >= Level.ROOTS:
@@ -174,7 +174,7 @@ class LabelLog:
         if not isinstance(body, Msg):
             return
         known = self.clients.get(body.client_id)
-        # After damage a client may have entries that could not be read.
+        # After damage, entries of the client may be unreadable.
         expected, acked = (1, 0) if known is None else (known[0] + 1, known[1])
         if body.client_seq != expected and (self.whole or known is not None):
             duplicate = body.client_seq < expected
@@ -189,7 +189,7 @@ class LabelLog:
         self.clients[body.client_id] = (body.client_seq, body.prev_ack)
 
     def resume(self, seq: int, peaks: Peaks | None, root: NodeHash | None) -> None:
-        """Go on behind damage."""
+        """Continue after damage."""
         self.seq, self.peaks, self.root = seq, peaks, root
         self.whole = False
         self.clients.clear()
@@ -197,5 +197,5 @@ class LabelLog:
 
 
 def chain(before: bytes, receipt: bytes) -> bytes:
-    """Return a hash over a sequence of receipts from the hash over all but the last."""
+    """Extend a hash over a sequence of receipts by one."""
     return sha256(before + receipt).digest()

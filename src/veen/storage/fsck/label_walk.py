@@ -1,11 +1,11 @@
-"""One label: its chunk files, then what only the journal has of it, and the files beside the chunks.
+"""The log of one label: its chunk files, then its entries in the journal, and the sidecar files.
 
-A flush moves entries from the journal into chunk files and deletes the journal segment last. So whatever
-concerns entries that the journal still holds may be half done, and is done again when a hub starts: a
-chunk that breaks off, a missing summary, an open name where the chunk is complete. That is noted. The same
-thing without the journal's copy is damage.
+A flush moves entries from the journal into chunk files and deletes the journal segment last. So files of
+entries that are still in the journal may be incomplete, and are redone when a hub starts: a truncated chunk,
+a missing summary, a complete chunk that was not renamed. These are noted. Without the journal's copy they
+are damage.
 
-Of a pruned beginning, tombstones, summaries and nodes still say what it was.
+A pruned beginning is checked by its tombstones, summaries and nodes.
 """
 
 from collections.abc import Callable
@@ -39,37 +39,37 @@ from veen.storage.fsck.sidecars import (
 )
 from veen.storage.fsck.sidecars import read_peaks as read_peaks_file
 
-# Returns what is wrong with the checkpoint and peaks files of an entry.
+# Returns the findings about the checkpoint and peaks files of an entry.
 CheckPoint = Callable[[int, Peaks], list[Finding]]
 
 
 def check_pruned(context: Context, files: LabelFiles, log: LabelLog, claimed: set[str]) -> Chunk | None:
-    """Check all tombstones and leave the log as it was behind the last; return the last pruned chunk."""
+    """Check all tombstones and set the log to the end of the last; return the last pruned chunk."""
     last: Chunk | None = None
     for start, end in sorted(files.tombstones):
         path = files.tombstones[start, end]
         if start != log.seq + 1:
             reason = Reason.GAP if start > log.seq else Reason.OVERLAP
             raise wrong(path, None, reason, f"a pruned range starts at {start}, not at {log.seq + 1}")
-        made = read_tombstone(context, path, files.label, start, end)
-        log.peaks = _check_remains(context, files, made, path, claimed)
-        _follow(context, files.domain, log, made, path)
-        last = Chunk(start, path, sealed=True, count=end - start + 1, size=made.total_bytes, closed=True)
-        last.full = last.count >= context.rule_at(made.last_ts).max_entries
-        log.seq, log.root, log.newest_ts = end, made.mmr_root_end, made.last_ts
+        tombstone = read_tombstone(context, path, files.label, start, end)
+        log.peaks = _check_remains(context, files, tombstone, path, claimed)
+        _follow(context, files.domain, log, tombstone, path)
+        last = Chunk(start, path, sealed=True, count=end - start + 1, size=tombstone.total_bytes, closed=True)
+        last.full = last.count >= context.rule_at(tombstone.last_ts).max_entries
+        log.seq, log.root, log.newest_ts = end, tombstone.mmr_root_end, tombstone.last_ts
     return last
 
 
 def _check_remains(
-    context: Context, files: LabelFiles, made: Tombstone, path: str, claimed: set[str]
+    context: Context, files: LabelFiles, tombstone: Tombstone, path: str, claimed: set[str]
 ) -> Peaks:
-    """Check summary, peaks and checkpoint, which stay when a chunk goes; return the peaks at its end."""
-    domain, label, start, end = files.domain, files.label, made.start_seq, made.end_seq
+    """Check summary, peaks and checkpoint, which pruning retains; return the peaks at the chunk's end."""
+    domain, label, start, end = files.domain, files.label, tombstone.start_seq, tombstone.end_seq
     summary_path = files.summaries.get((start, end))
     if summary_path is None:
         raise missing(paths.summary(domain, label, start, end), "the summary of a pruned chunk must remain")
     summary = read_summary(context, summary_path, label, start, end)
-    if summary.total_bytes != made.total_bytes:
+    if summary.total_bytes != tombstone.total_bytes:
         raise wrong(path, 0, Reason.TOMBSTONE, f"total_bytes is not that of {summary_path}")
     peaks_path, checkpoint_path = files.peaks.get(end), files.checkpoints.get(end)
     if peaks_path is None:
@@ -78,49 +78,49 @@ def _check_remains(
         raise missing(paths.checkpoint(domain, label, end), "the checkpoint of a pruned chunk must remain")
     claimed.update((summary_path, peaks_path, checkpoint_path))
     peaks = read_peaks(context, peaks_path, end)
-    # Three files state the root; whichever the other two contradict is the wrong one.
-    if summary.mmr_root_end != made.mmr_root_end:
-        if peaks.root == made.mmr_root_end:
+    # Three files have the root; the one that differs from the other two is wrong.
+    if summary.mmr_root_end != tombstone.mmr_root_end:
+        if peaks.root == tombstone.mmr_root_end:
             raise wrong(summary_path, 0, Reason.SUMMARY, f"mmr_root_end is not that of {path}")
         raise wrong(path, 0, Reason.TOMBSTONE, f"mmr_root_end is not that of {summary_path}")
-    if peaks.root != made.mmr_root_end:
+    if peaks.root != tombstone.mmr_root_end:
         raise wrong(peaks_path, 0, Reason.PEAKS, f"the peaks do not lead to the root of {path}")
-    check_checkpoint(context, checkpoint_path, label, end, made.mmr_root_end)
+    check_checkpoint(context, checkpoint_path, label, end, tombstone.mmr_root_end)
     return peaks
 
 
-def _follow(context: Context, domain: Domain, log: LabelLog, made: Tombstone, path: str) -> None:
-    """Check times and clients: every entry of a chunk has moved one client by one."""
-    if log.newest_ts is not None and made.first_ts < log.newest_ts:
+def _follow(context: Context, domain: Domain, log: LabelLog, tombstone: Tombstone, path: str) -> None:
+    """Check times and clients: every entry of a chunk advances one client by one."""
+    if log.newest_ts is not None and tombstone.first_ts < log.newest_ts:
         raise wrong(path, 0, Reason.HUB_TS, f"first_ts is before {log.newest_ts}")
-    if any(not made.first_ts <= use.hub_ts <= made.last_ts for use in made.first_uses):
+    if any(not tombstone.first_ts <= use.hub_ts <= tombstone.last_ts for use in tombstone.first_uses):
         raise wrong(path, 0, Reason.TOMBSTONE, "a token was used outside of the chunk's time")
     if context.level < Level.FULL or domain is not Domain.DATA:
         return
     moved = 0
-    for client in made.clients:
+    for client in tombstone.clients:
         seq, acked = log.clients.get(client.client_id, (0, 0))
-        if client.client_seq <= seq or not acked <= client.prev_ack < made.end_seq:
+        if client.client_seq <= seq or not acked <= client.prev_ack < tombstone.end_seq:
             raise wrong(
                 path, 0, Reason.TOMBSTONE, f"the position of client {client.client_id.hex()} went back"
             )
         moved += client.client_seq - seq
         log.clients[client.client_id] = (client.client_seq, client.prev_ack)
-    if moved != made.end_seq - made.start_seq + 1:
+    if moved != tombstone.end_seq - tombstone.start_seq + 1:
         raise wrong(path, 0, Reason.TOMBSTONE, "the clients' positions do not add up to the entries")
 
 
 def check_pruned_nodes(
     context: Context, files: LabelFiles, log: LabelLog, nodes: NodeStore, point: CheckPoint
 ) -> list[Finding]:
-    """Check the nodes of the pruned range among themselves, and that they lead to its peaks.
+    """Check the nodes of the pruned range for consistency, and that they lead to its peaks.
 
-    Nothing can rebuild them: the leaves are in no other file any more. When they are right, they tell what
-    is wrong with checkpoints inside of the range; that is returned.
+    They cannot be rebuilt: the leaves are in no other file. With them, checkpoints inside of the range are
+    checked; their findings are returned.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if not log.seq or context.level < Level.ROOTS:
-        return found
+        return findings
     path = files.nodes
     if path is None:
         raise missing(paths.nodes(files.domain, files.label), "the nodes of pruned chunks must remain")
@@ -128,24 +128,24 @@ def check_pruned_nodes(
     for offset, length, stored in nodes.by_entry(log.seq):
         if len(stored) != length:
             raise wrong(path, offset, Reason.NODES, "the file ends in the nodes of pruned entries")
-        peaks, made = peaks.grow(stored[:HASH_BYTES])
-        if b"".join(made) != stored:
+        peaks, completed = peaks.grow(stored[:HASH_BYTES])
+        if b"".join(completed) != stored:
             raise wrong(path, offset, Reason.NODES, "a node is not the hash of the two below it")
-        found += point(peaks.size, peaks)
+        findings += point(peaks.size, peaks)
     if peaks != log.peaks:
         raise wrong(path, 0, Reason.NODES, "the nodes do not lead to the peaks of the pruned chunks")
     nodes.skip_to(log.seq)
-    return found
+    return findings
 
 
-# No journal: nothing is unfinished.
+# First entry of an absent journal: nothing is unfinished.
 _NEVER: Final = 1 << 64
-# How often the walk looks where a hub has moved things to.
+# How often the walk rereads the directory after a running hub moved files.
 _LOOKS: Final = 5
 
 
 class LabelWalk:
-    """Goes through the log of one label from its first entry to its last."""
+    """Checks the log of one label from its first entry to its last."""
 
     def __init__(self, context: Context, files: LabelFiles, look_again: Callable[[], LabelFiles]) -> None:
         self.context = context
@@ -155,25 +155,25 @@ class LabelWalk:
         self._see(files)
         self.nodes = NodeStore(context.source, files.nodes)
         self.log = LabelLog(context, files.domain, self.nodes, self.first)
-        # The chunk that the last entry is in; None where damage hides how it began.
+        # The chunk of the last entry; None if its beginning is unknown after damage.
         self.chunk: Chunk | None = Chunk(1)
         self.ends: list[tuple[int, int]] = []
-        # Chunk ends whose files may not be there yet.
+        # Chunk ends whose files may not exist yet.
         self.unfinished: set[int] = set()
         self.pruned_to = 0
         self.in_chunks = 0
         self.broken = False
-        # A hub has moved files meanwhile: what was listed first and what was read later do not fit together.
+        # A running hub has moved files: the listing and what was read later are not consistent.
         self.moved = False
         self.claimed: set[str] = set()
         self.doubtful: list[Finding] = []
 
     def _see(self, files: LabelFiles) -> None:
-        """Take the files and the journal as they are now."""
+        """Set the current files and journal."""
         self.files = files
         journal, self.copied = self.context.journal, self.context.keys.copied.get(files.label)
         self.run = journal.runs.get(files.label)
-        # The journal holds entries ``first`` to ``last``; what concerns them may be unfinished.
+        # The journal has entries ``first`` to ``last``; their files may be unfinished.
         self.first = _NEVER if self.run is None else self.run.first
         self.last = 0 if self.run is None else self.run.last
         self.asked_for = journal.checkpoints.get(files.label, {})
@@ -184,7 +184,7 @@ class LabelWalk:
     # --- reporting ------------------------------------------------------------------------------------------
 
     def interrupted(self, where: Location, what: str) -> None:
-        """Note something that a flush has left half done."""
+        """Add a note about an interrupted flush."""
         self.notes.append(f"{where}: {what}: interrupted flush, will be redone at start")
 
     def _report(self, finding: Finding, *, unfinished: bool) -> None:
@@ -196,7 +196,7 @@ class LabelWalk:
     # --- pruned chunks --------------------------------------------------------------------------------------
 
     def walk_pruned(self) -> None:
-        """Check what is left of pruned chunks."""
+        """Check what remains of pruned chunks."""
         files = self.files
         for path in files.interrupted:
             self.notes.append(f"{path}: pruning was interrupted, the chunk is still there; prune again")
@@ -218,12 +218,12 @@ class LabelWalk:
     # --- chunk files ----------------------------------------------------------------------------------------
 
     def walk_log(self) -> None:
-        """Check all entries: those in chunk files, then those that are only in the journal.
+        """Check all entries: those in chunk files, then those only in the journal.
 
-        A busy hub seals the last chunk long before a large label is read up to it, and deletes journal
-        segments; so the walk looks where the entries are now, and goes on from where it is.
+        In a large label, a busy hub seals the last chunk and deletes journal segments before they are read;
+        then the walk lists the files again and resumes at its position.
         """
-        for left in range(_LOOKS, 0, -1):
+        for attempts_left in range(_LOOKS, 0, -1):
             try:
                 self._walk_chunks()
                 self.in_chunks = self.log.seq
@@ -233,7 +233,7 @@ class LabelWalk:
                 pruned_before = self.files.tombstones.keys()
                 self._see(self._look_again())
                 self.moved = True
-                if left == 1 or self.files.tombstones.keys() != pruned_before:
+                if attempts_left == 1 or self.files.tombstones.keys() != pruned_before:
                     raise
             else:
                 return
@@ -284,7 +284,7 @@ class LabelWalk:
         self._resume(file.start - 1)
 
     def _resume(self, seq: int) -> None:
-        """Go on behind damage, with the peaks that were written there."""
+        """Continue after damage, with the stored peaks at that entry."""
         peaks: Peaks | None = None
         path = self.files.peaks.get(seq)
         if path is not None:
@@ -296,7 +296,7 @@ class LabelWalk:
         self.chunk = None
 
     def _chunk(self, file: ChunkFile, at: int) -> bool:
-        """Check a chunk file from byte ``at`` on; tell if it breaks off where the journal has the rest."""
+        """Check a chunk file from byte ``at`` on; return True if it is truncated and in the journal."""
         data = read_chunk(self.context, file)
         if file.twin is not None:
             self.notes.append(f"{file.twin}: the chunk exists in both forms; delete either")
@@ -338,8 +338,8 @@ class LabelWalk:
         return self.context.source.read(place.path, place.offset, place.length)
 
     def _differs(self, file: ChunkFile, data: bytes, at: int, seq: int) -> None:
-        """Judge bytes that are not those of the journal: half written, or something else altogether."""
-        # A chunk gets its sealed name when its content is durable; only one that is all new may break off.
+        """Classify bytes that differ from the journal: an incomplete write or a conflict."""
+        # A chunk is renamed when its content is durable; only one with no older entries may be truncated.
         renamed = file.end is not None and file.start < self.first
         if renamed or is_whole(data, at, self.files.label, seq):
             raise wrong(file.path, at, Reason.CONFLICT, f"entry {seq} is not the one in the journal")
@@ -347,13 +347,13 @@ class LabelWalk:
 
     def _breaks_off(self, file: ChunkFile, at: int) -> None:
         self.interrupted(Location(file.path, at), "the chunk is truncated")
-        if at and self.chunk is not None:  # whatever its name says, the journal's entries belong into it
+        if at and self.chunk is not None:  # the rest of it is in the journal, even if its name is sealed
             self.chunk.sealed = False
 
     # --- the journal ----------------------------------------------------------------------------------------
 
     def _walk_tail(self) -> None:
-        """Check the entries that no chunk file has yet."""
+        """Check the entries that are in no chunk file yet."""
         run = self.run
         if run is None:
             return
@@ -372,7 +372,7 @@ class LabelWalk:
     # --- entries and chunk ends -----------------------------------------------------------------------------
 
     def _take(self, item: Item, *, file: ChunkFile | None) -> None:
-        """Add an entry to the log, at the end of the chunk or to a new one, and check that this is right."""
+        """Append an entry to the log, and check whether it belongs to the current chunk or a new one."""
         rule = self.context.rule_at(item.receipt.hub_ts)
         try:
             self.log.append(item)
@@ -407,7 +407,7 @@ class LabelWalk:
         self._point(seq)
 
     def _close(self, chunk: Chunk, *, by: int, in_file: bool) -> None:
-        """Check what a complete chunk must have. Entry ``by`` completed it, by being its last or too much."""
+        """Check a complete chunk. Entry ``by`` completed it: its last, or the first that did not fit."""
         unfinished = by >= self.first
         chunk.closed = True
         if unfinished:
@@ -417,7 +417,7 @@ class LabelWalk:
         if not chunk.sealed and in_file:
             text = f"the chunk is complete with entry {chunk.end}, but has no sealed name"
             self._report(damage(chunk.path, None, Reason.BOUNDARY, text), unfinished=unfinished)
-        wanted = (
+        expected = (
             (
                 files.summaries.get((chunk.start, chunk.end)),
                 paths.summary(domain, label, chunk.start, chunk.end),
@@ -425,13 +425,13 @@ class LabelWalk:
             (files.peaks.get(chunk.end), paths.peaks(domain, label, chunk.end)),
             (files.checkpoints.get(chunk.end), paths.checkpoint(domain, label, chunk.end)),
         )
-        for path, name in wanted:
+        for path, name in expected:
             if path is not None:
                 self.claimed.add(path)
-            elif chunk.sealed and not self.context.archived:  # beside an open chunk nothing is expected
+            elif chunk.sealed and not self.context.archived:  # an open chunk needs no sidecar files
                 finding = missing(name, "a sealed chunk has it beside it").finding
                 self._report(finding, unfinished=unfinished)
-        summary = wanted[0][0]
+        summary = expected[0][0]
         if summary is not None:
             try:
                 check_summary(self.context, summary, label, chunk)
@@ -439,25 +439,25 @@ class LabelWalk:
                 self._report(error.finding, unfinished=unfinished)
 
     def _point(self, seq: int) -> None:
-        """Check the peaks file and the checkpoint of an entry, if it has any."""
+        """Check the peaks file and the checkpoint of an entry, if there are any."""
         if seq not in self._points:
             return
         for finding in self._wrong_at(seq, self.log.peaks, self.log.root):
-            # Whether a flush was to write these files is known when the next entry is: it may end the chunk.
+            # Whether a flush was to write these files depends on the next entry, which may end the chunk.
             if seq >= self.first - 1 and self.chunk is not None and not self.chunk.full:
                 self.doubtful.append(finding)
             else:
                 self._report(finding, unfinished=seq >= self.first)
 
     def _wrong_at(self, seq: int, peaks: Peaks | None, root: NodeHash | None) -> list[Finding]:
-        """Check what commits to the log up to an entry; return what is wrong with its files."""
+        """Check all commitments to the log up to an entry; return the findings about its files."""
         context, files = self.context, self.files
-        kept = self.asked_for.get(seq)
-        if kept is not None:
-            self._commitment(kept.checkpoint, kept.path, kept.offset, root)
+        requested = self.asked_for.get(seq)
+        if requested is not None:
+            self._commitment(requested.checkpoint, requested.path, requested.offset, root)
         if self.copied is not None and self.copied.upto_seq == seq:
             self._commitment(self.copied, paths.FORK, 0, root)
-        found: list[Finding] = []
+        findings: list[Finding] = []
         peaks_path, checkpoint_path = files.peaks.get(seq), files.checkpoints.get(seq)
         try:
             if peaks_path is not None:
@@ -466,18 +466,19 @@ class LabelWalk:
             elif checkpoint_path is not None and not context.archived and not self._ends_at(seq):
                 raise missing(paths.peaks(files.domain, files.label, seq), "its checkpoint exists")
         except FindingError as error:
-            found.append(error.finding)
+            findings.append(error.finding)
         try:
             if checkpoint_path is not None:
                 self.claimed.add(checkpoint_path)
                 check_checkpoint(context, checkpoint_path, files.label, seq, root)
         except FindingError as error:
-            found.append(error.finding)
-        if kept is not None and found:  # the journal has it, and it is checked: its files will be written
-            for finding in found:
+            findings.append(error.finding)
+        # If the journal has the checkpoint, its files will be rewritten.
+        if requested is not None and findings:
+            for finding in findings:
                 self._report(finding, unfinished=True)
             return []
-        return found
+        return findings
 
     def _ends_at(self, seq: int) -> bool:
         return bool(self.ends) and self.ends[-1][1] == seq

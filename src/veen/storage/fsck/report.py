@@ -1,4 +1,4 @@
-"""What the checker found, and the verdicts that follow from it."""
+"""Findings of the checker, and the verdicts that follow from them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,10 +11,10 @@ from veen.core.objects.finding import INTEGRITY, Finding, Level, Location
 from veen.core.types import JsonValue, Label
 from veen.storage.errors import FindingError
 
-# Findings and notes kept by their text; all are counted.
-MOST_KEPT: Final = 100
+# Maximum of findings, and of notes, that are listed; all are counted.
+MAX_LISTED: Final = 100
 
-# The verdict on files that can be rebuilt from the log by ``veen repair``; the log itself is not in doubt.
+# The verdict on files that ``veen repair`` can rebuild from the log; the log itself is not affected.
 DERIVED: Final = "derived"
 
 OK: Final = "ok"
@@ -23,12 +23,12 @@ STALE: Final = "stale"
 BROKEN: Final = "broken"
 NOT_CHECKED: Final = "not checked"
 
-# How much can be checked; nothing at all is not a check.
+# The levels of a check, without the one that checks nothing.
 LEVELS: Final = (Level.FRAMES, Level.HASHES, Level.ROOTS, Level.FULL)
 
 
 class Reason(StrEnum):
-    """What can be wrong with files as such; what is wrong inside an object has its name from ``Detail``."""
+    """Errors of files; errors inside of objects have their names from ``Detail``."""
 
     MISSING = "MISSING"
     UNEXPECTED = "UNEXPECTED"
@@ -53,7 +53,7 @@ class Reason(StrEnum):
     CHECKPOINT_INDEX = "CHECKPOINT_INDEX"
 
 
-# Findings of these kinds mean that entries are not there, or not in their order.
+# Reasons that mean missing entries, or entries out of order.
 _INCOMPLETE: Final = frozenset(
     {Reason.MISSING, Reason.GAP, Detail.CLIENT_SEQ, Detail.DUPLICATE, Detail.PREV_ACK}
 )
@@ -81,19 +81,19 @@ def to_json(finding: Finding) -> dict[str, JsonValue]:
 
 
 def wrong(path: str, offset: int | None, reason: str, detail: str) -> FindingError:
-    """Return a finding to be raised."""
+    """Return a finding about the log, to raise."""
     return FindingError(damage(path, offset, reason, detail))
 
 
 def refused(path: str, offset: int, error: ProtocolError) -> FindingError:
-    """Return the finding for an object at ``offset`` that a parser or verifier refused."""
+    """Return the finding, to raise, for an object at ``offset`` that a parser or verifier rejected."""
     if isinstance(error, CborError):
         offset += error.offset
     return FindingError(damage(path, offset, error.detail, error.message))
 
 
 class Findings:
-    """Findings in the order of their discovery: the first ones kept, all counted."""
+    """Findings in the order of their discovery: the first ones listed, all counted."""
 
     def __init__(self) -> None:
         self.kept: list[Finding] = []
@@ -106,16 +106,16 @@ class Findings:
         if finding.verdict == INTEGRITY:
             self.damages += 1
             self.reasons[finding.code] += 1
-        if len(self.kept) < MOST_KEPT:
+        if len(self.kept) < MAX_LISTED:
             self.kept.append(finding)
 
     def absorb(self, other: "Findings", where: str = "") -> None:
-        """Take those of another part of the check, whose paths are relative to ``where``."""
+        """Add those of another part of the check, whose paths are relative to ``where``."""
         self.total += other.total
         self.damages += other.damages
         self.reasons += other.reasons
-        kept = other.kept[: MOST_KEPT - len(self.kept)]
-        self.kept += [_below(where, item) for item in kept] if where else kept
+        listed = other.kept[: MAX_LISTED - len(self.kept)]
+        self.kept += [_below(where, item) for item in listed] if where else listed
 
 
 def _below(directory: str, finding: Finding) -> Finding:
@@ -124,12 +124,12 @@ def _below(directory: str, finding: Finding) -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelReport:
-    """What is known of one label: how far it reaches, and where its newest part is."""
+    """The outcome for one label."""
 
     domain: str
     label: Label
     ok: bool
-    # The last entry, wherever it is, and the root that its receipt states.
+    # The last entry, in chunks or journal, and the root in its receipt.
     head_seq: int
     head_root: bytes | None
     newest_ts: int | None
@@ -137,7 +137,7 @@ class LabelReport:
     # Entries that are durable, but not yet in chunk files.
     journal_entries: int
     pruned_to: int
-    # Clients followed without a gap; None if they were not followed.
+    # Number of clients whose sequences were checked; None if they were not.
     clients: int | None
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -169,17 +169,17 @@ class Report:
     labels: tuple[LabelReport, ...]
     # Why signatures of the hub could not be checked; empty if they could.
     no_hub_keys: str
-    # What state/lock says about who writes; stays there after a hub has ended.
+    # Content of state/lock, which names the last writer, running or not.
     lock: str
 
     @property
     def ok(self) -> bool:
-        """Nothing was found, neither in the log nor in files derived from it."""
+        """Whether there are no findings, neither about the log nor about derived files."""
         return self.findings_total == 0
 
     @property
     def integrity(self) -> str:
-        """Whether what is in the log is what was written; frames alone do not tell."""
+        """Whether the log has what was written; needs more than frames."""
         if self.damages_total:
             return DAMAGED
         return NOT_CHECKED if self.level == Level.FRAMES else OK
@@ -193,7 +193,7 @@ class Report:
 
     @property
     def completeness(self) -> str:
-        """Whether the entries of each client follow each other without a gap."""
+        """Whether the entries of each client have no gaps."""
         if self.reasons & _INCOMPLETE:
             return BROKEN
         followed = self.level == Level.FULL and all(item.clients is not None for item in self.labels)
@@ -201,7 +201,7 @@ class Report:
 
     @property
     def derived(self) -> str:
-        """Whether derived files are those that belong to this log."""
+        """Whether derived files match the log."""
         if self.findings_total > self.damages_total:
             return STALE
         return NOT_CHECKED if self.level < Level.ROOTS else OK

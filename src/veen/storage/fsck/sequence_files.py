@@ -1,8 +1,8 @@
-"""The two derived files that hold one object after the other: all receipts, and all checkpoints.
+"""The two derived files that are sequences of objects: all receipts, and all checkpoints.
 
-They hold what concerns messages; the two reserved logs are in neither. Objects of one label stand in the
-order of its log (receipts) or in any order (checkpoints); labels may be mixed in any way. What an unfinished
-flush has written of entries that the journal holds need not be whole.
+They only have those of messages, not of the two reserved logs. Objects of one label are in the order of its
+log (receipts) or in any order (checkpoints); labels may be mixed in any way. After an interrupted flush,
+objects of entries that are still in the journal may be incomplete.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from veen.storage.fsck.label_log import chain
 from veen.storage.fsck.report import Findings, Reason, damage, stale
 
 _BLOCK_BYTES: Final = 1 << 20
-# More than a receipt or a checkpoint can have.
+# More bytes than a receipt or a checkpoint can have.
 _OBJECT_BYTES: Final = 1 << 13
 
 W = TypeVar("W", bound=Wire)
@@ -43,13 +43,13 @@ def _read_sequence(context: Context, path: str, cls: type[W], reason: str) -> It
                 raw, end = kind.read(block, at)
                 kind.check(raw, context.limits)
                 kind.versions(raw)
-                made = kind.lift(raw)
+                obj = kind.lift(raw)
             except ProtocolError as error:
-                # Offsets of the encoding count from the start of what was read.
+                # Offsets of the error are relative to the block.
                 detail = f"no {cls.SHAPE.name} here"
                 inside = error.offset - at if isinstance(error, CborError) else 0
                 raise FindingError(stale(path, base + at + inside, reason, detail)) from error
-            yield base + at, made
+            yield base + at, obj
             at = end
         if not at:
             return
@@ -57,7 +57,7 @@ def _read_sequence(context: Context, path: str, cls: type[W], reason: str) -> It
 
 
 class _SequenceCheck:
-    """What both files have in common."""
+    """The common part of both checks."""
 
     path: str
     reason: Reason
@@ -67,9 +67,9 @@ class _SequenceCheck:
     ) -> None:
         self._context = context
         self._facts = {label: item for label, item in facts.items() if item.files.domain is Domain.DATA}
-        # Only some labels were checked; nothing is known of the others.
+        # Only some labels were checked; the others are ignored here.
         self._partial = partial
-        # The file was so long before anything was read: what a running hub adds later proves nothing.
+        # Length of the file before anything was read: ignores what a running hub has added since.
         self._size_before = size_before
         self.found = Findings()
         self.notes: list[str] = []
@@ -82,7 +82,7 @@ class _SequenceCheck:
             raise self._stale(offset, "of a reserved log")
 
     def _judge(self, stopped: Finding | None, missing: str | None) -> None:
-        """Report where reading stopped, unless only a flush was interrupted."""
+        """Report where reading stopped, or note it if a flush was interrupted."""
         size = self._context.source.size(self.path)
         if missing is not None and size is None:
             self.found.add(stale(self.path, None, Reason.MISSING, missing))
@@ -96,7 +96,7 @@ class _SequenceCheck:
             self.found.add(stopped)
 
     def _is_genuine(self, signed: Receipt | Checkpoint, label: Label) -> bool:
-        """Tell whether the hub has signed this, as far as its keys are known."""
+        """Return whether the hub has signed this; True if its keys are not known."""
         signers = self._context.keys.signers_of(label)
         try:
             if signers is not None:
@@ -113,7 +113,7 @@ class ReceiptsCheck(_SequenceCheck):
     reason = Reason.RECEIPTS
 
     def check(self) -> None:
-        # By label: the next sequence number, and the hash over the receipts so far.
+        # Next sequence number, and hash over the receipts so far, by label.
         self._progress: dict[Label, tuple[int, bytes]] = {}
         self._lost: set[Label] = set()
         stopped: Finding | None = None
@@ -142,7 +142,7 @@ class ReceiptsCheck(_SequenceCheck):
             return
         if facts.receipts_hash is None:
             return
-        # Receipts of pruned entries may be there or not.
+        # Receipts of pruned entries are optional.
         due, hashed = self._progress.get(label, (min(seq, facts.pruned_to + 1), b""))
         if seq != due:
             raise self._stale(offset, f"receipt of entry {seq} where that of entry {due} should be")
@@ -162,18 +162,18 @@ class ReceiptsCheck(_SequenceCheck):
 
     def _compare_with_journal(self, offset: int, receipt: Receipt, facts: LabelFacts) -> None:
         assert facts.run is not None
-        place, stored = facts.run.place(receipt.stream_seq), receipt.encode()
+        position, stored = facts.run.place(receipt.stream_seq), receipt.encode()
         try:
-            kept = self._context.source.read(
-                place.path, place.offset + place.length - len(stored), len(stored)
+            journaled = self._context.source.read(
+                position.path, position.offset + position.length - len(stored), len(stored)
             )
-        except FileNotFoundError:  # a hub is running, and has finished with it
+        except FileNotFoundError:  # a running hub has flushed and deleted it
             return
-        if kept != stored:
+        if journaled != stored:
             raise self._stale(offset, "not the receipt that is in the journal")
 
     def _beyond(self, offset: int, receipt: Receipt, facts: LabelFacts | None) -> None:
-        """Judge a receipt whose entry is not there: if it is genuine, the log has lost entries."""
+        """Classify a receipt without an entry: if the hub has signed it, the log has lost entries."""
         if offset >= self._size_before:
             return
         label, seq = receipt.label, receipt.stream_seq
@@ -190,7 +190,7 @@ class ReceiptsCheck(_SequenceCheck):
         self.found.add(damage(path, self._context.source.size(path), Reason.MISSING, detail))
 
     def _first_wrong(self, facts: LabelFacts) -> int | None:
-        """Read both again to name the place."""
+        """Read both again to determine the offset."""
         label = facts.files.label
         log = stored_receipts(self._context, facts.files)
         for offset, receipt in _read_sequence(self._context, self.path, Receipt, self.reason):
@@ -242,7 +242,7 @@ class CheckpointsCheck(_SequenceCheck):
     def _is_content(self, path: str, checkpoint: Checkpoint) -> bool:
         try:
             return self._context.source.read(path) == checkpoint.encode()
-        except FileNotFoundError:  # it was there when the label was checked: a hub is at work
+        except FileNotFoundError:  # it existed when the label was checked: a hub is running
             return True
 
     def _without_file(self, offset: int, checkpoint: Checkpoint, facts: LabelFacts | None) -> None:

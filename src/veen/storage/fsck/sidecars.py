@@ -1,4 +1,4 @@
-"""The small files beside chunks: summary, peaks, checkpoint, tombstone; each must fit its name."""
+"""The sidecar files of chunks: summary, peaks, checkpoint, tombstone; each must match its name."""
 
 from typing import TypeVar
 
@@ -28,31 +28,31 @@ def _read(context: Context, path: str, cls: type[W]) -> W:
 def _content(context: Context, path: str) -> bytes:
     try:
         return context.source.read(path)
-    except FileNotFoundError:  # no hub ever moves these
+    except FileNotFoundError:  # a running hub never moves these
         raise missing(path, "it was there when the directory was listed") from None
 
 
 def read_summary(context: Context, path: str, label: Label, start: int, end: int) -> ChunkSummary:
-    """Read the summary of a chunk."""
-    made = _read(context, path, ChunkSummary)
-    if (made.label, made.start_seq, made.end_seq) != (label, start, end):
+    """Read a summary, which must match its name."""
+    summary = _read(context, path, ChunkSummary)
+    if (summary.label, summary.start_seq, summary.end_seq) != (label, start, end):
         raise wrong(path, 0, Reason.SUMMARY, "label or range does not match the file name")
-    return made
+    return summary
 
 
 def check_summary(context: Context, path: str, label: Label, chunk: Chunk) -> None:
-    """Check what a summary says about a chunk that was read."""
-    made = read_summary(context, path, label, chunk.start, chunk.end)
-    if made.total_bytes != chunk.size:
+    """Check a summary against its chunk."""
+    summary = read_summary(context, path, label, chunk.start, chunk.end)
+    if summary.total_bytes != chunk.size:
         raise wrong(
             path,
             0,
             Reason.SUMMARY,
-            f"total_bytes is {made.total_bytes}, but the chunk has {chunk.size} bytes",
+            f"total_bytes is {summary.total_bytes}, but the chunk has {chunk.size} bytes",
         )
-    if context.level >= Level.HASHES and made.entry_hashes_root != chunk.hashes.root:
+    if context.level >= Level.HASHES and summary.entry_hashes_root != chunk.hashes.root:
         raise wrong(path, 0, Reason.SUMMARY, "entry_hashes_root is not the root over the entry hashes")
-    if context.level >= Level.ROOTS and made.mmr_root_end != chunk.root:
+    if context.level >= Level.ROOTS and summary.mmr_root_end != chunk.root:
         raise wrong(path, 0, Reason.SUMMARY, "mmr_root_end is not the root after the chunk's last entry")
 
 
@@ -66,41 +66,41 @@ def read_peaks(context: Context, path: str, upto: int) -> Peaks:
 
 def check_peaks(context: Context, path: str, upto: int, expected: Peaks | None) -> None:
     """Check a peaks file against the log."""
-    made = read_peaks(context, path, upto)
-    if context.level >= Level.ROOTS and expected is not None and made != expected:
+    peaks = read_peaks(context, path, upto)
+    if context.level >= Level.ROOTS and expected is not None and peaks != expected:
         raise wrong(path, 0, Reason.PEAKS, f"not the peaks after entry {upto}")
 
 
 def check_checkpoint(context: Context, path: str, label: Label, upto: int, root: NodeHash | None) -> None:
-    """Check a checkpoint: its place, its root and its signature."""
-    made = _read(context, path, Checkpoint)
-    if (made.label_curr, made.upto_seq) != (label, upto):
+    """Check a checkpoint file: position, root and signature."""
+    checkpoint = _read(context, path, Checkpoint)
+    if (checkpoint.label_curr, checkpoint.upto_seq) != (label, upto):
         raise wrong(path, 0, Detail.CHECKPOINT_LABEL, "label or upto_seq does not match the file name")
-    check_commitment(context, made, path, 0, root)
+    check_commitment(context, checkpoint, path, 0, root)
 
 
 def check_commitment(
-    context: Context, made: Checkpoint, path: str, offset: int, root: NodeHash | None
+    context: Context, checkpoint: Checkpoint, path: str, offset: int, root: NodeHash | None
 ) -> None:
-    """Check what a checkpoint, wherever it stands, says about the log."""
-    if context.level >= Level.ROOTS and root is not None and made.mmr_root != root:
-        text = f"mmr_root is not the root after entry {made.upto_seq}"
+    """Check root and signature of a checkpoint from any file."""
+    if context.level >= Level.ROOTS and root is not None and checkpoint.mmr_root != root:
+        text = f"mmr_root is not the root after entry {checkpoint.upto_seq}"
         raise wrong(path, offset, Detail.CHECKPOINT_ROOT, text)
     if context.level >= Level.FULL:
         try:
-            context.keys.verify_checkpoint(made)
+            context.keys.verify_checkpoint(checkpoint)
         except ProtocolError as error:
             raise refused(path, offset, error) from error
 
 
 def read_tombstone(context: Context, path: str, label: Label, start: int, end: int) -> Tombstone:
-    """Read what is left of a pruned chunk."""
-    made = _read(context, path, Tombstone)
-    if (made.label, made.start_seq, made.end_seq) != (label, start, end):
+    """Read a tombstone, which must match its name."""
+    tombstone = _read(context, path, Tombstone)
+    if (tombstone.label, tombstone.start_seq, tombstone.end_seq) != (label, start, end):
         raise wrong(path, 0, Reason.TOMBSTONE, "label or range does not match the file name")
-    return made
+    return tombstone
 
 
 def missing(path: str, why: str) -> FindingError:
-    """Return the finding for a file that should be there."""
+    """Return the finding, to raise, for a missing file."""
     return wrong(path, None, Reason.MISSING, why)

@@ -1,4 +1,4 @@
-"""The data directory as the checker sees it: three ways to look, none to write."""
+"""Read-only access to a data directory for the checker."""
 
 import errno
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from veen.storage.fsck.report import Reason, wrong
 
 
 class Files(Protocol):
-    """The part of ``veen.storage.fs.Filesystem`` that only reads."""
+    """The read operations of ``veen.storage.fs.Filesystem``."""
 
     def names(self, directory: str) -> list[str]:
         """Return the names of the files in a directory, sorted; none if it does not exist."""
@@ -21,12 +21,12 @@ class Files(Protocol):
         """Return up to ``length`` bytes; FileNotFoundError if there is no such file."""
 
 
-# Called with the number of bytes that were read since the last call.
+# Called with the number of bytes read since the last call.
 Progress = Callable[[int], None]
 
 
 class Source:
-    """Reads files, counts bytes, and distinguishes a file that is gone from one that cannot be read."""
+    """Reads files, counts bytes, and distinguishes missing files from unreadable ones."""
 
     def __init__(self, files: Files, progress: Progress | None, where: str = "") -> None:
         self._files = files
@@ -34,7 +34,7 @@ class Source:
         self._where = where
 
     def below(self, where: str) -> "Source":
-        """Return a directory below this one as if it were a data directory of its own."""
+        """Return a subdirectory as a source."""
         return Source(self._files, self._progress, self._where + where)
 
     def names(self, directory: str) -> list[str]:
@@ -46,12 +46,12 @@ class Source:
         return self._files.size(self._where + path)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return bytes; a file that is gone stays FileNotFoundError, as a running hub may have moved it."""
+        """Return bytes; FileNotFoundError if the file is missing, since a running hub may have moved it."""
         try:
             data = self._files.read(self._where + path, offset, length)
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, "gone", path) from error
-        except PermissionError:  # says nothing about the file
+        except PermissionError:  # not a finding about the file
             raise
         except OSError as error:
             raise _unreadable(path, offset, error) from error
@@ -60,7 +60,7 @@ class Source:
         return data
 
     def read_if_there(self, path: str) -> bytes | None:
-        """Return the content of a file that need not exist."""
+        """Return the content of a file, or None if it does not exist."""
         try:
             return self.read(path)
         except FileNotFoundError:
