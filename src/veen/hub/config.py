@@ -70,20 +70,20 @@ def _url(value: str) -> str:
 
 
 def _host(value: str) -> str:
-    found = parse_host(value)
-    if found is None:
+    host = parse_host(value)
+    if host is None:
         raise ValueError(f"{value!r} is not a name; write it without a port, for example hub.example")
-    return found
+    return host
 
 
 def _origin(value: str) -> str:
-    found = parse_origin(value)
-    if found is None:
+    origin = parse_origin(value)
+    if origin is None:
         raise ValueError(
             f"{value!r} is not an origin; write SCHEME://HOST or SCHEME://HOST:PORT, for example "
             "https://app.example"
         )
-    return found
+    return origin
 
 
 Address = Annotated[str, AfterValidator(_address)]

@@ -147,11 +147,13 @@ class PresentView:
 class Explainer:
     """Recomputes decisions of admission, in a directory that need not have a running hub."""
 
-    def __init__(self, reader: Reader, identity: HubIdentity, kept: HubSettings, settings: Settings) -> None:
+    def __init__(
+        self, reader: Reader, identity: HubIdentity, hub_settings: HubSettings, settings: Settings
+    ) -> None:
         self._reader = reader
         self._settings = settings
-        self._policy_at = partial(policy_of, identity, kept, settings, reader)
-        pads = {profile.profile_id: profile.pad_block for profile in kept.profiles}
+        self._policy_at = partial(policy_of, identity, hub_settings, settings, reader)
+        pads = {profile.profile_id: profile.pad_block for profile in hub_settings.profiles}
         self._pads = pads
 
     def entry(self, label: Label, seq: int) -> Explained:

@@ -238,12 +238,12 @@ def fork_home(
         seeds=(random(SEED_BYTES),), control_sk=random(SEED_BYTES), pow_key=random(SEED_BYTES)
     )
     first = SigningKey.from_seed(secrets.seeds[0])
-    done = fork(source, target, hub_id(first.public_key), cuts)
+    forked = fork(source, target, hub_id(first.public_key), cuts)
     control_pk = hpke.public_key(ReaderSecretKey(secrets.control_sk))
-    parent = ForkParent(hub_id=source.store.hub_id, fork_hash=done.record.fork_hash)
+    parent = ForkParent(hub_id=source.store.hub_id, fork_hash=forked.record.fork_hash)
     identity = replace(new_identity(first, control_pk, None), parent=parent)
     # The secret is on disk before the key is published. The identity makes the directory a hub's: last.
     replace_file(target, SECRETS, secrets.encode())
     replace_file(target, hub_settings.SETTINGS, settings.encode())
     write_identity(target, KeyRing.of(identity, secrets.seeds))
-    return identity, done
+    return identity, forked

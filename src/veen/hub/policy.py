@@ -22,14 +22,18 @@ def read_authority(reader: Reader, settings: Settings) -> Authority:
 
 
 def policy_of(
-    identity: HubIdentity, kept: HubSettings, settings: Settings, reader: Reader, at: int | None = None
+    identity: HubIdentity,
+    hub_settings: HubSettings,
+    settings: Settings,
+    reader: Reader,
+    at: int | None = None,
 ) -> Policy:
     """Return the rules of the stateful rows: the current ones, or those at a time."""
     registries = reader.store.registries
     limits = (registries[-1] if at is None else reader.store.registry_at(at)).limits
     scopes = Scopes(
         identity.routing_key,
-        rotates=bool(kept.epoch_sec),
+        rotates=bool(hub_settings.epoch_sec),
         new_cache=LruCache,
         streams=[*settings.stream_ids, *settings.control_streams],
         reserved=(labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)),
@@ -37,8 +41,8 @@ def policy_of(
     return Policy(
         limits=limits,
         scopes=scopes,
-        epoch_sec=kept.epoch_sec,
-        require_cap=kept.require_cap if at is None else kept.require_cap_at(at),
+        epoch_sec=hub_settings.epoch_sec,
+        require_cap=hub_settings.require_cap if at is None else hub_settings.require_cap_at(at),
         is_primary=settings.role == "primary",
         max_client_lifetime_sec=settings.max_client_id_lifetime_sec,
         max_client_msgs=settings.max_msgs_per_client_id_per_label,

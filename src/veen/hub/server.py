@@ -61,7 +61,7 @@ def prepare(
     lock = take_lock(fs, owner)
     try:
         if has_home(fs):
-            return _open_kept(fs, settings), False
+            return _open_existing(fs, settings), False
         chosen = _chosen(settings)
         return create_home(fs, chosen, settings.registry(), random, routing=settings.routing), True
     finally:
@@ -76,24 +76,24 @@ def _chosen(settings: Settings) -> HubSettings:
     )
 
 
-def _open_kept(fs: TimedFilesystem, settings: Settings) -> Home:
+def _open_existing(fs: TimedFilesystem, settings: Settings) -> Home:
     home = open_home(fs)
-    _require_kept(home, open_store(fs).registries[-1].limits, settings)
+    _require_same_settings(home, open_store(fs).registries[-1].limits, settings)
     _require_profile(home.settings, settings)
     if settings.require_cap != "auto" and settings.resolved_require_cap != home.settings.require_cap:
         home = write_settings(fs, home, require_cap=settings.resolved_require_cap, now=int(time()))
     return home
 
 
-def _require_kept(home: Home, limits: Limits, settings: Settings) -> None:
+def _require_same_settings(home: Home, limits: Limits, settings: Settings) -> None:
     """Reject settings that differ from those that the directory was created with."""
-    kept = home.settings
+    stored = home.settings
     wrong = []
-    if "epoch_sec" in settings.model_fields_set and settings.epoch_sec != kept.epoch_sec:
-        wrong.append(f"epoch_sec is {kept.epoch_sec} here, and {settings.epoch_sec} in the configuration")
-    if "pad_blocks" in settings.model_fields_set and tuple(settings.pad_blocks) != kept.pad_blocks:
+    if "epoch_sec" in settings.model_fields_set and settings.epoch_sec != stored.epoch_sec:
+        wrong.append(f"epoch_sec is {stored.epoch_sec} here, and {settings.epoch_sec} in the configuration")
+    if "pad_blocks" in settings.model_fields_set and tuple(settings.pad_blocks) != stored.pad_blocks:
         wrong.append(
-            f"pad_blocks is {list(kept.pad_blocks)} here, and {settings.pad_blocks} in the configuration"
+            f"pad_blocks is {list(stored.pad_blocks)} here, and {settings.pad_blocks} in the configuration"
         )
     if settings.routing is not None and settings.routing != home.identity.routing_key:
         wrong.append("routing_key differs")
@@ -108,8 +108,8 @@ def _require_kept(home: Home, limits: Limits, settings: Settings) -> None:
         )
 
 
-def _require_profile(kept: HubSettings, settings: Settings) -> None:
-    served = [profile.profile_id.hex() for profile in kept.profiles]
+def _require_profile(hub_settings: HubSettings, settings: Settings) -> None:
+    served = [profile.profile_id.hex() for profile in hub_settings.profiles]
     if settings.profile_id is not None and settings.profile_id not in served:
         raise ConfigError(
             f"profile_id {settings.profile_id} is not served; the data directory has {', '.join(served)}"

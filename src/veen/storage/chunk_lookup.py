@@ -106,14 +106,14 @@ def read_span(
     source = _source(fs, path)
     offset, limit = span
     buffer, at = b"", 0
-    want = _ONE_ENTRY_BYTES if len(seqs) == 1 else _FIRST_READ_BYTES
+    read_size = _ONE_ENTRY_BYTES if len(seqs) == 1 else _FIRST_READ_BYTES
     for seq in seqs:
         while _needed(buffer, at) > len(buffer) - at:
-            fresh = source(offset, min(max(want, _needed(buffer, at)), limit - offset))
+            fresh = source(offset, min(max(read_size, _needed(buffer, at)), limit - offset))
             if len(fresh) <= len(buffer) - at:
                 raise DamagedStoreError(path, offset, f"file ends before entry {seq} does")
             buffer, at = fresh, 0
-            want = min(2 * want, _READ_BYTES)
+            read_size = min(2 * read_size, _READ_BYTES)
         try:
             frame, after = Frame.read(buffer, at)
         except ProtocolError as error:

@@ -25,9 +25,9 @@ _STAGES: Final = (
 def identity(hub: Hub) -> dict[str, Described]:
     """Return the hub's identity and its protocol parameters."""
     home = hub.home
-    who = home.identity
+    hub_identity = home.identity
     return {
-        "hub_id": who.hub_id,
+        "hub_id": hub_identity.hub_id,
         "hub_pk": home.ring.active(hub.sequencer.hub_ts()).public_key,
         "hub_keys": [
             {
@@ -36,17 +36,17 @@ def identity(hub: Hub) -> dict[str, Described]:
                 "valid_from": key.valid_from,
                 "valid_until": key.valid_until,
             }
-            for key in who.hub_keys
+            for key in hub_identity.hub_keys
         ],
-        "routing_key": who.routing_key,
-        "control_pk": who.control_pk,
+        "routing_key": hub_identity.routing_key,
+        "control_pk": hub_identity.control_pk,
         "profile_id": home.settings.profiles[0].profile_id,
         "profiles": [
             {"profile_id": item.profile_id, "epoch_sec": item.epoch_sec, "pad_block": item.pad_block}
             for item in home.settings.profiles
         ],
-        "identity": who.encode(),
-        "identity_sig": who.sign(home.ring.keys[who.hub_keys[0].hub_pk]),
+        "identity": hub_identity.encode(),
+        "identity_sig": hub_identity.sign(home.ring.keys[hub_identity.hub_keys[0].hub_pk]),
         "version": __version__,
     }
 

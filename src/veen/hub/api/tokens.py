@@ -56,7 +56,7 @@ class TokenHandlers:
                 self._later(request, job)
             else:
                 self._hub.turn(
-                    lambda: encode(request, self._record(token)), lambda done: self._later(request, done)
+                    lambda: encode(request, self._record(token)), lambda job: self._later(request, job)
                 )
 
         self._hub.read(token.verify, checked)

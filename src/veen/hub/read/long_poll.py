@@ -47,9 +47,9 @@ class LongPolls:
         self.grown(list(self._waiting))
 
     def _expire(self, label: Label, wake: _Wake) -> None:
-        others = self._waiting[label]
-        del others[wake]
-        if not others:
+        waiting = self._waiting[label]
+        del waiting[wake]
+        if not waiting:
             del self._waiting[label]
         self.count -= 1
         wake()

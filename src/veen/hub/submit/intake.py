@@ -93,9 +93,8 @@ class Intake:
         good = [item for item in messages if item.error is None]
         # Partitioned first: the sequencer may reject some of the good ones at once, and answer them.
         bad = [item for item in messages if item.error is not None]
-        self.sequencer.put(
-            good, pending=pending
-        )  # even if empty: its batch may be waiting for fewer pending messages
+        # Even if empty: its batch may be waiting for fewer pending messages.
+        self.sequencer.put(good, pending=pending)
         if bad:
             self._answer(bad)
 

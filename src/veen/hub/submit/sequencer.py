@@ -199,20 +199,20 @@ class Sequencer:
         self._under_way = unit
         self._disk.put(work)
 
-    def _committed(self, done: _Open) -> None:
+    def _committed(self, batch: _Open) -> None:
         self._under_way = None
         self._go_on()  # before answering, so that the disk does not idle meanwhile
-        self._report(done.messages)
+        self._report(batch.messages)
 
-    def _met_full_disk(self, failed: _Open, why: str) -> None:
+    def _met_full_disk(self, batch: _Open, why: str) -> None:
         self._under_way = None
         self.full_at = perf_counter()
-        self._report(self._undone(failed.messages, why, _FULL_RETRY_SEC))
+        self._report(self._undone(batch.messages, why, _FULL_RETRY_SEC))
         self._go_on()
 
-    def _failed(self, failed: _Open, error: Exception) -> None:
+    def _failed(self, batch: _Open, error: Exception) -> None:
         self._under_way = None
-        self._give_up(failed.messages, error)
+        self._give_up(batch.messages, error)
         self._go_on()
 
     def _give_up(self, messages: list[Submission], error: Exception) -> None:

@@ -182,5 +182,5 @@ class FileLedger:
             raise self._damaged(at, f"entry {entry.index} does not continue the {count} before it")
         return entry
 
-    def _damaged(self, at: int, what: str) -> DamagedStoreError:
-        return DamagedStoreError(self._path, at, what, "restore the ledger from a copy, or start a new one")
+    def _damaged(self, at: int, reason: str) -> DamagedStoreError:
+        return DamagedStoreError(self._path, at, reason, "restore the ledger from a copy, or start a new one")

@@ -77,8 +77,8 @@ def check_content(item: Item, domain: Domain, limits: Limits) -> Msg | CapToken 
     token = CapToken.decode(item.body, limits) if domain is Domain.AUTHORIZE else None
     leaf = control_leaf(item.body) if token is None else token.auth_ref
     if item.receipt.leaf_hash != leaf:
-        what = "control record" if token is None else "token"
-        raise ProtocolError(Detail.LEAF_HASH, f"leaf_hash is not the one of the {what}")
+        kind = "control record" if token is None else "token"
+        raise ProtocolError(Detail.LEAF_HASH, f"leaf_hash is not the one of the {kind}")
     return token
 
 

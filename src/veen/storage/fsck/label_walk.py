@@ -183,9 +183,9 @@ class LabelWalk:
 
     # --- reporting ------------------------------------------------------------------------------------------
 
-    def interrupted(self, where: Location, what: str) -> None:
+    def interrupted(self, where: Location, text: str) -> None:
         """Add a note about an interrupted flush."""
-        self.notes.append(f"{where}: {what}: interrupted flush, will be redone at start")
+        self.notes.append(f"{where}: {text}: interrupted flush, will be redone at start")
 
     def _report(self, finding: Finding, *, unfinished: bool) -> None:
         if unfinished:

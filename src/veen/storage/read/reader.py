@@ -115,7 +115,7 @@ class Reader:
 
     def labels(self) -> list[Label]:
         """Return all labels with entries: those in chunks in byte order, then the new ones."""
-        tails = self._tails()  # before the index: what leaves a tail is in the index by then
+        tails = self._tails()  # first: entries flushed meanwhile are then in the index
         with self._index.view() as view:
             labels = dict.fromkeys(ref.label for ref in view.refs() if ref.seq)
         for tail in tails:
@@ -124,7 +124,7 @@ class Reader:
 
     def label_count(self) -> int:
         """Return how many labels there are, without listing them."""
-        tails = self._tails()  # before the index: what leaves a tail is in the index by then
+        tails = self._tails()  # first: entries flushed meanwhile are then in the index
         with self._index.view() as view:
             fresh = {label for tail in tails for label in list(tail.labels) if view.ref(label) is None}
             return view.label_count() + len(fresh)
@@ -151,7 +151,7 @@ class Reader:
 
     def client_since(self, client_id: VerifyKey) -> int | None:
         """Return when a client was first seen, in any label."""
-        tails = self._tails()  # before the index: what leaves a tail is in the index by then
+        tails = self._tails()  # first: entries flushed meanwhile are then in the index
         with self._index.view() as view:
             known = view.client_since(client_id)
         unflushed = [tail.since[client_id] for tail in tails if client_id in tail.since]
@@ -159,7 +159,7 @@ class Reader:
 
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
         """Return the record of a token: when it was first seen, and its rate bucket."""
-        tails = self._tails()  # before the index: what leaves a tail is in the index by then
+        tails = self._tails()  # first: entries flushed meanwhile are then in the index
         with self._index.view() as view:
             known = view.auth(auth_ref)
         for tail in tails:
@@ -206,7 +206,7 @@ class Reader:
 
     def labels_of(self, stream_id: StreamId) -> list[Label]:
         """Return the labels of a stream that have been used, in the order of epochs."""
-        tails = self._tails()  # before the index: what leaves a tail is in the index by then
+        tails = self._tails()  # first: entries flushed meanwhile are then in the index
         with self._index.view() as view:
             bound = dict(view.labels_of(stream_id))
         for tail in tails:
@@ -295,7 +295,7 @@ class Reader:
 
     def seq_at(self, label: Label, hub_ts: int) -> int:
         """Return the first entry at or after a time that is not pruned; head + 1 if there is none."""
-        tails = self._tails()  # before the index: what leaves a tail is in the index by then
+        tails = self._tails()  # first: entries flushed meanwhile are then in the index
         with self._index.view() as view:
             ref = view.ref(label)
             stored = None if ref is None else view.seq_at(ref.number, hub_ts)

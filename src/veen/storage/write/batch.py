@@ -83,8 +83,8 @@ class Batch:
 
     def auth(self, auth_ref: AuthRef) -> AuthRecord | None:
         """Return the record of a token: when it was first seen, and its rate bucket."""
-        known, seen = self._log.auth(auth_ref), self.added.auths.get(auth_ref)
-        return known.merged(seen) if known and seen else known or seen
+        known, added = self._log.auth(auth_ref), self.added.auths.get(auth_ref)
+        return known.merged(added) if known and added else known or added
 
     def client_since(self, client_id: VerifyKey) -> int | None:
         """Return when a client was first seen, in any label."""
@@ -94,10 +94,10 @@ class Batch:
     def token(self, auth_ref: AuthRef) -> CapToken | None:
         """Return an authorized token."""
         known = self._log.token(auth_ref)
-        seen = self.added.auths.get(auth_ref)
-        if known is not None or seen is None or not seen.authorize_seq:
+        added = self.added.auths.get(auth_ref)
+        if known is not None or added is None or not added.authorize_seq:
             return known
-        authorized = self.added.labels[self._authorize].entry(seen.authorize_seq)
+        authorized = self.added.labels[self._authorize].entry(added.authorize_seq)
         assert authorized is not None
         return CapToken.decode(authorized.record.content, self._committed.limits)
 

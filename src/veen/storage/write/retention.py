@@ -63,7 +63,7 @@ def _delete(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
 
 
 def _prune_chunk(fs: Filesystem, index: Index, state: LabelState, row: ChunkRow, limits: Limits) -> None:
-    _require_kept(fs, state, row)
+    _require_sidecars(fs, state, row)
     tombstone = make_tombstone(fs, state, row, limits)
     path = paths.tombstone(state.domain, state.label, row.start_seq, row.end_seq)
     stored = read_file(fs, path)
@@ -80,7 +80,7 @@ def _prune_chunk(fs: Filesystem, index: Index, state: LabelState, row: ChunkRow,
     _delete(fs, state, row)
 
 
-def _require_kept(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
+def _require_sidecars(fs: Filesystem, state: LabelState, row: ChunkRow) -> None:
     """Raise if a chunk lacks a file that later proofs need."""
     domain, label, end = state.domain, state.label, row.end_seq
     for path in (
