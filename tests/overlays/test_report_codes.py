@@ -8,7 +8,7 @@ import pytest
 import veen
 from veen.overlays.report_codes import CODES
 
-_CODE = re.compile(r'"((?:BODY|CLS|COPY|CRDT|OP|RPC|SDR|WAL)\.[A-Z_]+)"')
+_CODE = re.compile(r'"((?:BODY|CLS|COPY|CRDT|OP|RPC|SDR|STATE|WAL)\.[A-Z_]+)"')
 
 
 def _written() -> set[str]:
