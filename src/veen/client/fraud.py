@@ -40,7 +40,7 @@ class Fraud(Wire):
         Field("identity_sig", B64, key=3),
         Field("first", Nested(Receipt), key=4),
         Field("second", Nested(Receipt), key=5),
-        Field("peaks", ListOf(B32, most=MAX_PROOF_PATH), key=6, optional=True),
+        Field("peaks", ListOf(B32, max_length=MAX_PROOF_PATH), key=6, optional=True),
     )
 
     identity: HubIdentity

@@ -146,8 +146,8 @@ def test_a_constant_refuses_every_other_text() -> None:
 
 
 def test_a_list_has_a_limit_of_its_own_or_of_the_readers_registry() -> None:
-    fixed = ListOf(UINT, most=2)
-    of_registry = ListOf(UINT, most=lambda limits: limits.max_cap_stream_ids)
+    fixed = ListOf(UINT, max_length=2)
+    of_registry = ListOf(UINT, max_length=lambda limits: limits.max_cap_stream_ids)
     three, _ = fixed.read(raw.array([raw.uint(1)] * 3), 0)
     with refused(Detail.FIELD_SIZE) as caught:
         fixed.check(three, DEFAULT_LIMITS)

@@ -71,7 +71,7 @@ class IdentityCard(Wire):
         Field("id_dh", B32, key=3),
         Field("client_id", B32, key=4),
         Field("created_at", UINT, key=5),
-        Field("prekeys", ListOf(Nested(Prekey), most=_MAX_PREKEYS), key=6),
+        Field("prekeys", ListOf(Nested(Prekey), max_length=_MAX_PREKEYS), key=6),
         Field("name", TEXT, key=7, optional=True),
         Field("sig", B64, key=8),
     )

@@ -49,7 +49,7 @@ def _check_range(start: int, end: int) -> None:
         raise ProtocolError(Detail.VALUE, f"no entries from {start} to {end}", field="start_seq")
 
 
-_PEAKS: Final = ListOf(B32, most=MAX_PROOF_PATH)
+_PEAKS: Final = ListOf(B32, max_length=MAX_PROOF_PATH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class CheckpointIndex:
     def decode(cls, data: bytes, limits: Limits = DEFAULT_LIMITS) -> Self:
         """Decode an index; keys are sequence numbers, so they are not known in advance but must ascend."""
         kind = Nested(IndexedCheckpoint)
-        count, pos = cbor.read_map(data, 0, most=None)
+        count, pos = cbor.read_map(data, 0, max_items=None)
         raws: dict[int, Fields] = {}
         previous = -1
         for _ in range(count):

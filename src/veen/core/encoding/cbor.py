@@ -149,7 +149,7 @@ def read_bool(buf: bytes, pos: int) -> tuple[bool, int]:
     return buf[pos] == TRUE, pos + 1
 
 
-def _count(buf: bytes, pos: int, head: tuple[int, int], most: int | None) -> tuple[int, int]:
+def _count(buf: bytes, pos: int, head: tuple[int, int], max_items: int | None) -> tuple[int, int]:
     count, start = head
     # An element has at least one byte, so there cannot be more elements than bytes.
     if count > len(buf) - start:
@@ -158,19 +158,19 @@ def _count(buf: bytes, pos: int, head: tuple[int, int], most: int | None) -> tup
             pos,
             f"{counted(count, 'element')} declared, {counted(len(buf) - start, 'byte')} left",
         )
-    if most is not None and count > most:
+    if max_items is not None and count > max_items:
         raise CborError(Fault.ITEMS, pos)
     return count, start
 
 
-def read_array(buf: bytes, pos: int, most: int | None = MAX_ITEMS) -> tuple[int, int]:
+def read_array(buf: bytes, pos: int, max_items: int | None = MAX_ITEMS) -> tuple[int, int]:
     """Read the head of an array; return the number of its elements, and where they begin."""
-    return _count(buf, pos, _head(buf, pos, MAJOR_ARRAY, "an array"), most)
+    return _count(buf, pos, _head(buf, pos, MAJOR_ARRAY, "an array"), max_items)
 
 
-def read_map(buf: bytes, pos: int, most: int | None = MAX_ITEMS) -> tuple[int, int]:
+def read_map(buf: bytes, pos: int, max_items: int | None = MAX_ITEMS) -> tuple[int, int]:
     """Read the head of a map; return the number of its pairs, and where they begin."""
-    return _count(buf, pos, _head(buf, pos, MAJOR_MAP, "a map"), most)
+    return _count(buf, pos, _head(buf, pos, MAJOR_MAP, "a map"), max_items)
 
 
 def at_end(buf: bytes, pos: int) -> None:
@@ -192,8 +192,10 @@ def _read_key(buf: bytes, pos: int) -> tuple[int | str, int]:
     return read_uint(buf, pos)
 
 
-def _read_map_value(buf: bytes, pos: int, depth: int, *, listed: bool, most: int | None) -> tuple[Value, int]:
-    count, pos = read_map(buf, pos, most)
+def _read_map_value(
+    buf: bytes, pos: int, depth: int, *, listed: bool, max_items: int | None
+) -> tuple[Value, int]:
+    count, pos = read_map(buf, pos, max_items)
     pairs: dict[Any, Value] = {}
     previous = None
     for _ in range(count):
@@ -205,23 +207,23 @@ def _read_map_value(buf: bytes, pos: int, depth: int, *, listed: bool, most: int
         elif key in pairs:
             raise CborError(Fault.DUPLICATE_KEY, start)
         previous = encoded
-        pairs[key], pos = _read_value(buf, pos, depth, listed=listed, most=most)
+        pairs[key], pos = _read_value(buf, pos, depth, listed=listed, max_items=max_items)
     return pairs, pos
 
 
 def _read_array_value(
-    buf: bytes, pos: int, depth: int, *, listed: bool, most: int | None
+    buf: bytes, pos: int, depth: int, *, listed: bool, max_items: int | None
 ) -> tuple[Value, int]:
-    count, pos = read_array(buf, pos, most)
+    count, pos = read_array(buf, pos, max_items)
     items: list[Value] = []
     for _ in range(count):
-        item, pos = _read_value(buf, pos, depth, listed=listed, most=most)
+        item, pos = _read_value(buf, pos, depth, listed=listed, max_items=max_items)
         items.append(item)
     return items, pos
 
 
 def _read_value(
-    buf: bytes, pos: int, depth: int, *, listed: bool, most: int | None = MAX_ITEMS
+    buf: bytes, pos: int, depth: int, *, listed: bool, max_items: int | None = MAX_ITEMS
 ) -> tuple[Value, int]:
     if pos >= len(buf):
         raise CborError(Fault.TRUNCATED, pos)
@@ -237,7 +239,7 @@ def _read_value(
         if depth == 0:
             raise CborError(Fault.DEPTH, pos)
         read = _read_array_value if major == MAJOR_ARRAY else _read_map_value
-        return read(buf, pos, depth - 1, listed=listed, most=most)
+        return read(buf, pos, depth - 1, listed=listed, max_items=max_items)
     if first in (TRUE, FALSE):
         return first == TRUE, pos + 1
     if first == NULL:
@@ -284,12 +286,12 @@ def item_end(buf: bytes, pos: int) -> int:
     return pos
 
 
-def decode(data: bytes, *, most: int | None = MAX_ITEMS) -> Value:
+def decode(data: bytes, *, max_items: int | None = MAX_ITEMS) -> Value:
     """Decode one free-form value; map keys must be unsigned or text, ascending by encoded bytes.
 
-    ``most`` bounds the elements of each array and map; None is for data that VEEN has written itself.
+    ``max_items`` bounds the elements of each array and map; None is for data that VEEN has written itself.
     """
-    value, pos = _read_value(data, 0, MAX_DEPTH, listed=False, most=most)
+    value, pos = _read_value(data, 0, MAX_DEPTH, listed=False, max_items=max_items)
     at_end(data, pos)
     return value
 
@@ -345,15 +347,15 @@ def write_bool(value: bool) -> bytes:  # noqa: FBT001 - a value to encode, not a
     return b"\xf5" if value else b"\xf4"
 
 
-def encode(value: Value, *, most: int | None = MAX_ITEMS) -> bytes:
+def encode(value: Value, *, max_items: int | None = MAX_ITEMS) -> bytes:
     """Encode a free-form value canonically; maps are sorted by their encoded keys.
 
     The bounds of decoding apply here too, so that every encoding can be decoded.
     """
-    return _encode(value, MAX_DEPTH, most)
+    return _encode(value, MAX_DEPTH, max_items)
 
 
-def _encode(value: Value, depth: int, most: int | None) -> bytes:
+def _encode(value: Value, depth: int, max_items: int | None) -> bytes:
     match value:
         case None:
             return b"\xf6"
@@ -368,18 +370,24 @@ def _encode(value: Value, depth: int, most: int | None) -> bytes:
         case str():
             return write_text(value)
         case list() | tuple() | Sequence() | Mapping():  # common types first: isinstance with an ABC is slow
-            return _encode_container(value, depth, most)
+            return _encode_container(value, depth, max_items)
     assert_never(value)
 
 
-def _encode_container(value: Sequence[Value] | Mapping[Any, Value], depth: int, most: int | None) -> bytes:
+def _encode_container(
+    value: Sequence[Value] | Mapping[Any, Value], depth: int, max_items: int | None
+) -> bytes:
     if depth == 0:
         raise CborError(Fault.DEPTH, 0)
-    if most is not None and len(value) > most:
+    if max_items is not None and len(value) > max_items:
         raise CborError(Fault.ITEMS, 0)
     if isinstance(value, list | tuple | Sequence):
-        return head(MAJOR_ARRAY, len(value)) + b"".join([_encode(item, depth - 1, most) for item in value])
+        return head(MAJOR_ARRAY, len(value)) + b"".join(
+            [_encode(item, depth - 1, max_items) for item in value]
+        )
     if any(type(key) not in (int, str) for key in value):
         raise TypeError("map keys are int or str")
-    pairs = sorted((_encode(key, 0, most), _encode(item, depth - 1, most)) for key, item in value.items())
+    pairs = sorted(
+        (_encode(key, 0, max_items), _encode(item, depth - 1, max_items)) for key, item in value.items()
+    )
     return head(MAJOR_MAP, len(pairs)) + b"".join(key + item for key, item in pairs)

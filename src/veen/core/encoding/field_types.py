@@ -310,7 +310,7 @@ class _Nullable(_Fixed):
 
 
 class ListOf:
-    """An array of one kind; ``most`` is a length limit (row 4), or a function of the reader's limits.
+    """An array of one kind; ``max_length`` is a limit (row 4), or a function of the reader's limits.
 
     ``max_items`` bounds what is read at all; None is for files, which are as long as they are.
     """
@@ -319,16 +319,16 @@ class ListOf:
         self,
         kind: Kind,
         *,
-        most: int | Callable[[Limits], int] | None = None,
+        max_length: int | Callable[[Limits], int] | None = None,
         may_be_empty: bool = True,
         max_items: int | None = cbor.MAX_ITEMS,
     ) -> None:
         self.kind = kind
         self.max_items = max_items
-        self.most = most
+        self.max_length = max_length
         self.may_be_empty = may_be_empty
         self.name = f"[{kind.name}]"
-        self.sized = most is not None or kind.sized
+        self.sized = max_length is not None or kind.sized
         self.versioned = kind.versioned
 
     def _not_empty(self, count: int, pos: int) -> None:
@@ -349,12 +349,15 @@ class ListOf:
 
     def check(self, raw: Sequence[Any], limits: Limits | None) -> None:
         """Reject too many elements, then check each."""
-        most = self.most
-        if callable(most):
-            most = None if limits is None else most(limits)
-        if most is not None and len(raw) > most:
+        max_length = self.max_length
+        if callable(max_length):
+            max_length = None if limits is None else max_length(limits)
+        if max_length is not None and len(raw) > max_length:
             raise ProtocolError(
-                Detail.FIELD_SIZE, f"{len(raw)} elements, at most {most}", actual=len(raw), max_allowed=most
+                Detail.FIELD_SIZE,
+                f"{len(raw)} elements, at most {max_length}",
+                actual=len(raw),
+                max_allowed=max_length,
             )
         for item in raw:
             self.kind.check(item, limits)

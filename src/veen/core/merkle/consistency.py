@@ -65,9 +65,9 @@ class ConsistencyProof(Wire):
     SHAPE: ClassVar = MapShape(
         "consistency_proof",
         Field("ver", VER, key=1),
-        Field("old_peaks", ListOf(B32, most=MAX_PROOF_PATH), key=2),
-        Field("siblings", ListOf(B32, most=MAX_PROOF_PATH), key=3),
-        Field("new_peaks", ListOf(B32, most=MAX_PROOF_PATH), key=4),
+        Field("old_peaks", ListOf(B32, max_length=MAX_PROOF_PATH), key=2),
+        Field("siblings", ListOf(B32, max_length=MAX_PROOF_PATH), key=3),
+        Field("new_peaks", ListOf(B32, max_length=MAX_PROOF_PATH), key=4),
     )
 
     old_peaks: tuple[NodeHash, ...]

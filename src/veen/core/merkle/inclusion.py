@@ -109,8 +109,8 @@ class MmrProof(Wire):
         "mmr_proof",
         Field("ver", VER, key=1),
         Field("leaf_hash", B32, key=2),
-        Field("path", ListOf(_StepKind(), most=MAX_PROOF_PATH), key=3),
-        Field("peaks_after", ListOf(B32, most=MAX_PROOF_PATH), key=4),
+        Field("path", ListOf(_StepKind(), max_length=MAX_PROOF_PATH), key=3),
+        Field("peaks_after", ListOf(B32, max_length=MAX_PROOF_PATH), key=4),
     )
 
     leaf_hash: LeafHash

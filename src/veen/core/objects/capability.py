@@ -41,7 +41,7 @@ class Allow(Wire):
 
     SHAPE: ClassVar = MapShape(
         "allow",
-        Field("stream_ids", ListOf(B32, most=lambda limits: limits.max_cap_stream_ids), key=1),
+        Field("stream_ids", ListOf(B32, max_length=lambda limits: limits.max_cap_stream_ids), key=1),
         Field("ttl", UINT, key=2),
         Field("rate", Nested(Rate), key=3, optional=True),
     )
@@ -72,7 +72,7 @@ class CapToken(Wire):
         Field("issuer_pk", B32, key=2),
         Field("subject_pk", B32, key=3),
         Field("allow", Nested(Allow), key=4),
-        Field("sig_chain", ListOf(B64, most=MAX_CAP_CHAIN), key=5),
+        Field("sig_chain", ListOf(B64, max_length=MAX_CAP_CHAIN), key=5),
     )
 
     issuer_pk: VerifyKey

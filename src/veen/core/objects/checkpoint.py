@@ -34,7 +34,7 @@ class Checkpoint(Wire):
         Field("mmr_root", B32),
         Field("epoch", UINT),
         Field("hub_sig", B64),
-        Field("witness_sigs", ListOf(B64, most=MAX_WITNESS_SIGS, may_be_empty=False), optional=True),
+        Field("witness_sigs", ListOf(B64, max_length=MAX_WITNESS_SIGS, may_be_empty=False), optional=True),
     )
 
     label_prev: Label

@@ -177,7 +177,7 @@ def _group(job: Job, decoder: Decoder, record: Record) -> bytes:
         group = job.overlay.group(Event(record, schema, body, record.msg_id, job.stream_id))
     except InvalidBodyError:  # such an event is in no group
         return record.msg_id[:_GROUP_BYTES]
-    return sha256(cbor.encode(group, most=None))[:_GROUP_BYTES]
+    return sha256(cbor.encode(group, max_items=None))[:_GROUP_BYTES]
 
 
 def joining_kernel(job: Job) -> Kernel:

@@ -86,7 +86,7 @@ def table_rows(memory: MemoryTables, names: Iterable[str], start: Place) -> Iter
     for name in names:
         kind = memory.kinds[name]
         for key, value in memory.tables[name].items():
-            yield Row(TABLE, name, cbor.encode(key, most=None), *start, monoid.encode(kind, value))
+            yield Row(TABLE, name, cbor.encode(key, max_items=None), *start, monoid.encode(kind, value))
 
 
 def chunk_rows(name: str, pairs: Iterable[tuple[Key, Any]], start: Place) -> Iterator[Row]:
@@ -121,12 +121,12 @@ def reports_row(reports: Iterable[Report]) -> Row:
     """Return the reports on one event as a row, in their order."""
     listed = list(reports)
     place = listed[0][:2]
-    return Row(REPORTS, "", b"", *place, cbor.encode([list(item[2:]) for item in listed], most=None))
+    return Row(REPORTS, "", b"", *place, cbor.encode([list(item[2:]) for item in listed], max_items=None))
 
 
 def reports_of(row: Row) -> Iterator[Report]:
     """Return the reports in a row."""
-    decoded: Any = cbor.decode(row.value, most=None)
+    decoded: Any = cbor.decode(row.value, max_items=None)
     return (Report(row.epoch, row.seq, *item) for item in decoded)
 
 
@@ -160,5 +160,5 @@ def _rewritten(row: Row, summary: Any, kinds: Mapping[str, Monoid]) -> Row:  # n
 
 def key_of(row: Row) -> Key:
     """Return the key in a row of a table."""
-    key: Key = monoid.frozen(cbor.decode(row.key, most=None))
+    key: Key = monoid.frozen(cbor.decode(row.key, max_items=None))
     return key

@@ -111,7 +111,8 @@ class FoldState:
         kinds = memory_of(self.overlay).kinds
         return {
             name: {
-                cbor.encode(key, most=None): monoid.encode(kinds[name], value) for key, value in table.items()
+                cbor.encode(key, max_items=None): monoid.encode(kinds[name], value)
+                for key, value in table.items()
             }
             for name, table in self.summary.tables.items()
         }
@@ -119,13 +120,13 @@ class FoldState:
     def encode(self) -> bytes:
         """Return the canonical bytes: equal states have equal bytes."""
         content = whole_fold(self.overlay).encode(self.summary)
-        return cbor.encode([_VERSION, self.overlay.identity, sorted(self.bridges), content], most=None)
+        return cbor.encode([_VERSION, self.overlay.identity, sorted(self.bridges), content], max_items=None)
 
     @classmethod
     def decode(cls, overlay: Overlay, data: bytes, bridges: frozenset[bytes] = frozenset()) -> Self:
         """Decode a state; it must be of the same overlay, parameters and bridges."""
         try:
-            decoded: Any = cbor.decode(data, most=None)
+            decoded: Any = cbor.decode(data, max_items=None)
             version, identity, listed, content = decoded
             if (version, identity, listed) != (_VERSION, overlay.identity, sorted(bridges)):
                 raise FoldStateError(f"a state of another fold than {overlay.name} with these parameters")

@@ -334,7 +334,7 @@ def row_batches(wanted: StaleState, overlay: Overlay, folded: "Folded") -> Itera
 
 
 def _decoded(kind: monoid.Monoid, value: Any) -> Any:  # noqa: ANN401 - of any overlay
-    return cbor.decode(monoid.encode(kind, value), most=None)
+    return cbor.decode(monoid.encode(kind, value), max_items=None)
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - of any overlay
