@@ -1,4 +1,4 @@
-"""Which issuers the hub trusts and what is revoked, as the control log says (C-49, C-54, C-107)."""
+"""Which issuers the hub trusts and what is revoked, according to the control log (C-49, C-54, C-107)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Requests and responses beside the data plane, ``/tooling`` (C-24, C-53, C-65, C-73)."""
+"""Requests and responses outside the data plane, ``/tooling`` (C-24, C-53, C-65, C-73)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,1 +1,1 @@
-"""The Merkle Mountain Range of a label, and the proofs that it gives."""
+"""The Merkle Mountain Range of a label, and its proofs."""
