@@ -102,7 +102,7 @@ class TestEvents:
         with company.client("door") as door:
             before = len(list(door.session.home.root.rglob("*")))
             with pytest.raises(ProtocolError) as refused:
-                emit(door, LOGINS, "login", most=3)
+                emit(door, LOGINS, "login", max_bytes=3)
             assert refused.value.code is Code.SIZE
             assert len(list(door.session.home.root.rglob("*"))) == before
 

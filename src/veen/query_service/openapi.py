@@ -1,4 +1,4 @@
-"""The interface of the query service as an OpenAPI document, for people who write clients."""
+"""The interface of the query service as an OpenAPI document, for authors of clients."""
 
 from typing import Any, Final
 

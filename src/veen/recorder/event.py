@@ -280,18 +280,18 @@ def event_draft(
     event_time: int,
     payload: object = None,
     metadata: object = None,
-    most: int = PAYLOAD_BYTES,
+    max_bytes: int = PAYLOAD_BYTES,
 ) -> Draft:
     """Return an event to be sent with ``RECORDING``; raises if it is too large, before it is stored."""
-    value = plain_payload(payload, most)
-    check_size(value, most)
+    value = plain_payload(payload, max_bytes)
+    check_size(value, max_bytes)
     packed = pack(
         subject_id=subject_id,
         event_type=event_type,
         event_time=event_time,
         origin=origin,
         payload=value,
-        metadata=None if metadata is None else plain_payload(metadata, most, "metadata"),
+        metadata=None if metadata is None else plain_payload(metadata, max_bytes, "metadata"),
     )
     return Draft(None, schema=EVENT.schema_id, encoded=lambda context: body_of(packed, context.client_id))
 
@@ -301,7 +301,7 @@ _NEEDED: Final = ("event_type", "subject_id", "origin")
 _OPTIONAL: Final = ("event_time", "payload", "metadata")
 
 
-def draft_of(event: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
+def draft_of(event: JsonValue, now: int, max_bytes: int = PAYLOAD_BYTES) -> Draft:
     """Return the event that a JSON object describes; without a time, ``now`` is used."""
     if not isinstance(event, dict):
         raise InvalidBodyError("BODY.TYPE", "an event must be a JSON object")
@@ -327,5 +327,5 @@ def draft_of(event: JsonValue, now: int, most: int = PAYLOAD_BYTES) -> Draft:
         event_time=when,
         payload=event.get("payload"),
         metadata=metadata,
-        most=most,
+        max_bytes=max_bytes,
     )

@@ -197,7 +197,7 @@ class Feed:
         The values are copied. Errors of the values, the disk or the hub are logged and counted, never raised.
         """
         if self._closed:
-            self._spools.refuse_late(stream)
+            self._spools.count_late(stream)
             return
         data = capture(payload, self._settings.max_payload)
         queue = self._queue

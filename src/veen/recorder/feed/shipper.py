@@ -252,7 +252,7 @@ class Shipper:
         try:
             sent = self._send(journal, reader, batch)
         except RejectedError as error:
-            return self._refuse(journal, reader, batch, error)
+            return self._reject(journal, reader, batch, error)
         except ProtocolError as error:
             if error.code is not Code.SIZE:
                 raise
@@ -339,7 +339,7 @@ class Shipper:
 
     # --- what cannot be sent -------------------------------------------------------------------------------
 
-    def _refuse(
+    def _reject(
         self, journal: Journal, reader: SpoolReader, batch: Sequence[Spooled], error: RejectedError
     ) -> bool:
         """Set aside an event that is too large; back off if the stream may be accepted later."""

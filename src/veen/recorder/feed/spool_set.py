@@ -206,7 +206,7 @@ class Spools:
         self.losses.told(stream)
         return True
 
-    def refuse_late(self, stream: str | None) -> None:
+    def count_late(self, stream: str | None) -> None:
         """Count an event that was recorded after the feed was closed."""
         self.losses.add(stream or self._settings.stream, _LATE)
         self._later.log()

@@ -242,7 +242,7 @@ class Import:
             if not line.has_end and not self._is_whole(line):
                 self.incomplete = True
                 if line.is_long:
-                    yield self._refuse(self.known + self.lines + 1, self._too_long(line))
+                    yield self._reject(self.known + self.lines + 1, self._too_long(line))
                 break
             self.lines += 1
             yield from self._take(line)
@@ -262,7 +262,7 @@ class Import:
         """Add the events of a line to the batch; yield the invalid ones."""
         for event in self._events(line):
             if isinstance(event, str):
-                yield self._refuse(self.known + self.lines, event)
+                yield self._reject(self.known + self.lines, event)
                 continue
             self.has_read = True
             if self._skip:
@@ -270,7 +270,7 @@ class Import:
             else:
                 self._batch.append(event)
 
-    def _refuse(self, line: int, reason: str) -> BadLine:
+    def _reject(self, line: int, reason: str) -> BadLine:
         self.bad += 1
         return BadLine(line, reason[:_MOST_REASON])
 

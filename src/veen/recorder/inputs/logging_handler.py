@@ -111,7 +111,7 @@ class RecorderHandler(logging.Handler):
                     if name not in _USUAL and isinstance(value, _PLAIN)
                 }
                 subject = extra.pop("subject_id", None)
-                payload = payload | extra | payload  # who has logged it is not for others to say
+                payload = payload | extra | payload  # ``extra`` cannot override logger and message
             if record.exc_info and record.exc_info[0] is not None:
                 payload["exception"] = record.exc_text or _TEXTS.formatException(record.exc_info)
             if record.stack_info:

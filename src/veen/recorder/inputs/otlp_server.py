@@ -52,7 +52,7 @@ _BOUNDS: Final = Bounds(
 _CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 421: 7, 503: 14}
 
 
-class _Refused(Exception):  # noqa: N818 - an answer
+class _Rejected(Exception):  # noqa: N818 - an answer
     def __init__(self, status: int, message: str, **headers: str) -> None:
         super().__init__(message)
         self.response = _failure(status, message, **headers)
@@ -89,7 +89,7 @@ class Receiver:
     async def _check_token(self, request: Request) -> None:
         authorization = request.headers.get("authorization", "")
         if self._token and not hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode()):
-            raise _Refused(
+            raise _Rejected(
                 401,
                 "a token is needed: send the header authorization: Bearer TOKEN",
                 **{"www-authenticate": "Bearer"},
@@ -99,7 +99,7 @@ class Receiver:
         """Respond to a request when its events are durable."""
         types = _TYPES[request.path]
         if request.content_type not in types:
-            raise _Refused(
+            raise _Rejected(
                 415, f"{request.path} accepts {', '.join(sorted(types))}, not {request.content_type}"
             )
         return await self._loop.run_in_executor(self._thread, self._take, request)
@@ -113,7 +113,7 @@ class Receiver:
             unfit = self._feed.store(events)
         except (SpoolFullError, OSError) as error:
             headers = {"retry-after": _RETRY_SEC}
-            raise _Refused(503, f"there is no room for events at the moment: {error}", **headers) from None
+            raise _Rejected(503, f"there is no room for events at the moment: {error}", **headers) from None
         bad += [reason for _, reason in unfit]
         reasons = "; ".join(bad[:_MOST_REASONS])
         if request.path == _LINES:
@@ -123,7 +123,7 @@ class Receiver:
         if not bad:
             return _answer(200, {})
         if len(unfit) == len(events):  # nothing was recorded, so the exporter must get an error
-            raise _Refused(400, reasons)
+            raise _Rejected(400, reasons)
         return _answer(
             200, {"partialSuccess": {"rejectedLogRecords": str(len(bad)), "errorMessage": reasons}}
         )
@@ -137,7 +137,7 @@ class Receiver:
                     else:
                         yield event
             except BadLineError as error:
-                raise _Refused(400, str(error)) from None
+                raise _Rejected(400, str(error)) from None
             return
         for number, line in enumerate(body.splitlines(), 1):
             if line.strip():
@@ -157,7 +157,7 @@ class ReceiverErrors:
     def answer(self, request: Request, error: Exception, route: Route | None) -> Response:  # noqa: ARG002 - of the protocol
         """Return the response to any error."""
         match error:
-            case _Refused():
+            case _Rejected():
                 return error.response
             case UnknownPathError():
                 return _failure(404, f"{error}: POST {_LOGS}, POST {_LINES}")
@@ -182,16 +182,16 @@ def _inflated(request: Request) -> bytes:
     if encoding == "identity":
         return request.body
     if encoding != "gzip":
-        raise _Refused(415, f"content-encoding must be gzip or identity, not {encoding[:40]}")
+        raise _Rejected(415, f"content-encoding must be gzip or identity, not {encoding[:40]}")
     inflating = zlib.decompressobj(_GZIP)
     try:
         data = inflating.decompress(request.body, _MOST_INFLATED)
     except zlib.error as error:
-        raise _Refused(400, f"the body is not gzip: {error}") from None
+        raise _Rejected(400, f"the body is not gzip: {error}") from None
     if inflating.unconsumed_tail:
-        raise _Refused(413, f"a request must have at most {_MOST_INFLATED} bytes when decompressed")
+        raise _Rejected(413, f"a request must have at most {_MOST_INFLATED} bytes when decompressed")
     if not inflating.eof or inflating.unused_data:
-        raise _Refused(400, "the body is a truncated gzip stream, or more than one")
+        raise _Rejected(400, "the body is a truncated gzip stream, or more than one")
     return data
 
 

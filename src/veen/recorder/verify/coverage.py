@@ -1,7 +1,7 @@
 """How far checkpoints cover the labels that were read, and which verdicts the available keys allow.
 
-Order can be judged without any key. Other verdicts depend on what entries say: where none that they need
-could be read, they are neither good nor bad.
+Order can be judged without any key. Other verdicts depend on the content of entries: if none of those that
+they need could be read, they are neither good nor bad.
 """
 
 from bisect import bisect_right

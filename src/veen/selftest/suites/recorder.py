@@ -57,7 +57,7 @@ class _Office:
 
 
 def _record_too_much() -> None:
-    event_draft("t", subject_id="s", origin="o", event_time=0, payload="x" * 99, most=9)
+    event_draft("t", subject_id="s", origin="o", event_time=0, payload="x" * 99, max_bytes=9)
 
 
 @step()
