@@ -1,1 +1,1 @@
-"""How a client reaches a log: HTTP, a data directory or a portable set."""
+"""Transports to a log: HTTP, a data directory or a portable set."""

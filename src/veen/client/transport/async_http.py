@@ -1,4 +1,4 @@
-"""A hub over HTTP for asyncio, and the hubs that block."""
+"""A hub over HTTP for asyncio, and an adapter for blocking hubs."""
 
 import asyncio
 import ssl
@@ -14,12 +14,12 @@ from veen.client.transport.resolve import DEFAULT_TIMEOUT_SEC, open_hub
 
 
 class AsyncHttpHub:
-    """A hub behind a URL, for asyncio."""
+    """A hub at a URL, for asyncio."""
 
     def __init__(self, url: str, timeout_sec: float = DEFAULT_TIMEOUT_SEC) -> None:
         self.name = url
         self._timeout = timeout_sec
-        # Time is kept over the whole exchange; certificates are checked as the blocking client does.
+        # The timeout is that of the whole exchange, in ``answer``. Certificates are verified as by HttpHub.
         self._http = httpx.AsyncClient(
             base_url=url,
             timeout=None,  # noqa: S113 - see above
@@ -28,7 +28,7 @@ class AsyncHttpHub:
         )
 
     async def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
-        """Exchange a request for its answer."""
+        """Send a request, and return the response."""
         message = to_message(request)
         if self._http.is_closed:
             raise ClientStateError("the client is closed")
@@ -46,17 +46,17 @@ class AsyncHttpHub:
         exchange = self._http.stream(
             message.method, message.path, content=message.body, headers=message.all_headers()
         )
-        async with exchange as found:
+        async with exchange as response:
             parts: list[bytes] = []
             size = 0
-            async for part in found.aiter_bytes():
+            async for part in response.aiter_bytes():
                 parts.append(part)
                 size += len(part)
                 if size > MAX_ANSWER_BYTES:
                     raise InvalidResponseError(
                         f"{self.name} responded with more than {MAX_ANSWER_BYTES} bytes"
                     )
-            return Reply(found.status_code, found.headers.get("content-type", ""), b"".join(parts))
+            return Reply(response.status_code, response.headers.get("content-type", ""), b"".join(parts))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -64,14 +64,14 @@ class AsyncHttpHub:
 
 
 class ThreadedHub:
-    """A blocking hub used from a thread: files, or a hub behind a socket in the file system."""
+    """A blocking hub used from threads: files, or a hub at a Unix socket."""
 
     def __init__(self, hub: Hub) -> None:
         self.name = hub.name
         self._hub = hub
 
     async def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
-        """Exchange a request for its answer."""
+        """Send a request, and return the response."""
         return await asyncio.to_thread(self._hub.answer, request)
 
     async def close(self) -> None:
@@ -82,7 +82,7 @@ class ThreadedHub:
 async def open_async_hub(
     address: HubAddress, timeout_sec: float = DEFAULT_TIMEOUT_SEC
 ) -> AsyncHttpHub | ThreadedHub:
-    """Return what answers for a hub, as ``open_hub`` does."""
+    """Open a hub for asyncio; the counterpart of ``open_hub``."""
     if address.path is None:
         return AsyncHttpHub(address.url, timeout_sec)
     return ThreadedHub(await asyncio.to_thread(open_hub, address, timeout_sec))

@@ -1,4 +1,4 @@
-"""A hub's data directory in place of the hub: the same questions, answered from files, no hub running."""
+"""A hub's data directory in place of the hub: the same requests, answered from files while no hub runs."""
 
 import json
 import os
@@ -38,37 +38,37 @@ from veen.storage.errors import DamagedStoreError
 from veen.storage.read.requests import PageBounds, ReadRequests
 
 _Answers = Mapping[type[Wire], Callable[[Any], Wire]]
-#: How often files are looked at for news.
+# How often the files are polled for new entries.
 _LOOK_SEC: Final = 0.2
 _BOUNDS: Final = PageBounds(max_items=1000, max_bytes=4 << 20)
 
 
 @dataclass(frozen=True, slots=True)
 class RunningHub:
-    """A hub that runs in a directory: where it is served, and the socket there, if we may use it."""
+    """A hub that runs in a directory: its URL, and its Unix socket, if this user may connect to it."""
 
     url: str
     door: Path | None
 
 
 def find_running(data_dir: Path) -> RunningHub | None:
-    """Return the hub that runs in a directory; None if none does."""
+    """Return the hub that runs in a directory, or None."""
     try:
         running = json.loads((data_dir / paths.HUB_RUNNING).read_text(encoding="ascii"))
         pid, url = int(running["pid"]), str(running["urls"][0])
         os.kill(pid, 0)
     except PermissionError:
-        pass  # it is another user's
+        pass  # it runs as another user
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
-    # Served on all addresses means on this machine's own too.
+    # A wildcard address includes loopback.
     url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     door = data_dir / paths.ADMIN_SOCKET
     return RunningHub(url, door if os.access(door, os.W_OK) else None)
 
 
 class DataDirectory:
-    """A data directory, copied or of a hub that is not running; nothing in it is changed."""
+    """A data directory, of a hub that is not running or a copy; read only."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -83,7 +83,7 @@ class DataDirectory:
             self.reader = Reader.open(self._fs)
         except NotAStoreError as error:
             self._fs.close()
-            raise ClientStateError(f"{path} is not a data directory: {error}") from None
+            raise ClientStateError(f"{path}: {error}") from None
         except DamagedStoreError as error:
             self._fs.close()
             raise _damaged(error, str(path)) from None
@@ -130,7 +130,7 @@ class DataDirectory:
         )
 
     def _answer(self, request: Query[Any]) -> Wire:
-        """Answer; a question that waits for news is asked again until there are some, or the time is over."""
+        """Answer; for a long poll, retry until there are new entries or the time is over."""
         answer = self._answers[type(request.request)]
         end = monotonic() + request.wait_sec
         while True:
@@ -148,6 +148,6 @@ class DataDirectory:
 
 
 def _damaged(error: DamagedStoreError, data_dir: str) -> DamagedLogError:
-    """Return what is damaged, with advice that can be typed as it is."""
+    """Return the error with the actual directory in the commands that its text suggests."""
     text = f"{data_dir}: {error}".replace("DATA_DIR", data_dir)
     return DamagedLogError(text, Path(data_dir) / error.path, error.offset)

@@ -1,4 +1,4 @@
-"""A hub over HTTP: how requests become bytes, and answers objects; and the blocking way to exchange them."""
+"""A hub over HTTP: encoding of requests, decoding of responses, and the blocking connection."""
 
 import http.client
 import io
@@ -29,7 +29,7 @@ CBOR_SEQ: Final = "application/cbor-seq"
 _OCTETS: Final = "application/octet-stream"
 _SUBMIT: Final = "/v1/submit"
 
-#: The largest answer is a page, which a hub bounds, and with it one entry or attachment.
+# The largest response is a page, whose size the hub bounds, or one entry or attachment.
 MAX_ANSWER_BYTES: Final = 64 << 20
 _PART_BYTES: Final = 1 << 20
 
@@ -52,25 +52,25 @@ PATHS: Final[Mapping[type[Wire], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request as HTTP has it."""
+    """A request in its HTTP form."""
 
     method: str
     path: str
     body: bytes | None = None
     content_type: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: How long the hub may hold its answer back, beyond the usual time.
+    # Long poll: added to the timeout.
     wait_sec: int = 0
 
     def all_headers(self) -> dict[str, str]:
-        """Return the headers, the type of the body among them."""
+        """Return the headers with the content type."""
         typed = {"content-type": self.content_type} if self.content_type else {}
         return {**typed, **self.headers}
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer as HTTP has it."""
+    """A response in its HTTP form."""
 
     status: int
     content_type: str
@@ -103,7 +103,7 @@ def single(msg: bytes) -> bytes:
 
 
 def from_reply(request: Request, reply: Reply, name: str) -> Any:  # noqa: ANN401 - by the request
-    """Return what a reply means: an object, or an error raised."""
+    """Decode a response; raise the error that it contains."""
     try:
         if isinstance(request, Submit):
             return _receipts(request, reply, name)
@@ -125,7 +125,7 @@ def _receipts(request: Submit, reply: Reply, name: str) -> list[SubmitResponse |
     if reply.status >= 400:
         error = refusal(reply, name)
         if len(request.bodies) > 1:
-            raise error  # about the request as a whole: nothing of it was taken
+            raise error  # about the request as a whole: nothing was accepted
         return [error.envelope]
     if len(request.bodies) == 1:
         return [SubmitResponse.decode(reply.body)]
@@ -142,12 +142,12 @@ def _receipts(request: Submit, reply: Reply, name: str) -> list[SubmitResponse |
 
 
 def _answer(item: bytes) -> SubmitResponse | ErrorEnvelope:
-    # Key 2 is a receipt, an array, in the one; and the code, a text, in the other.
+    # Key 2 is the receipt, an array, in a response, and the code, a text, in an error.
     return SubmitResponse.decode(item) if item[3:5] == b"\x02\x87" else ErrorEnvelope.decode(item)
 
 
 def refusal(reply: Reply, name: str) -> RejectedError:
-    """Return the error that a hub has answered with."""
+    """Return the error in a hub's error response."""
     try:
         if reply.content_type.startswith("application/json"):
             envelope = ErrorEnvelope.from_json(json.loads(reply.body))
@@ -161,7 +161,7 @@ def refusal(reply: Reply, name: str) -> RejectedError:
 
 
 def read_json(data: bytes, name: str) -> dict[str, Any]:
-    """Read a description."""
+    """Parse a JSON object."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -172,10 +172,10 @@ def read_json(data: bytes, name: str) -> dict[str, Any]:
 
 
 class HttpHub:
-    """A hub behind a URL, or behind the socket in its data directory; one connection, kept open."""
+    """A hub at a URL, or at the Unix socket in its data directory; one persistent connection."""
 
     def __init__(self, url: str, timeout_sec: float = 10.0, door: Path | None = None) -> None:
-        """``door``: a socket in the file system, in place of the URL's address."""
+        """``door``: a Unix socket to connect to instead of the URL's address."""
         self.name = url
         self.timeout_sec = timeout_sec
         self._door = door
@@ -183,14 +183,14 @@ class HttpHub:
         self._idle: http.client.HTTPConnection | None = None
 
     def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
-        """Exchange a request for its answer."""
+        """Send a request, and return the response."""
         return from_reply(request, self.exchange(to_message(request)), self.name)
 
     def exchange(self, message: HttpRequest) -> Reply:
         """Send a request and read the reply.
 
-        A connection that was idle may have been closed meanwhile: then a new one is used, once. Only who
-        submits has to know: a refusal says less if the message was sent before (C-63).
+        The hub may have closed an idle connection: then the request is sent once more on a new one. Except
+        for a submit, whose caller must know that the messages may have been sent before (C-63).
         """
         idle, self._idle = self._idle, None
         if idle is not None:
@@ -226,7 +226,7 @@ class HttpHub:
         return Reply(response.status, response.headers.get("content-type", ""), body)
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:
-        """Read an answer; one that does not end is none."""
+        """Read a response of bounded size."""
         parts: list[bytes] = []
         size = 0
         while part := response.read(_PART_BYTES):
@@ -243,7 +243,7 @@ class HttpHub:
         return NetworkError(f"{self.name} cannot be reached: {why}")
 
     def connect(self) -> http.client.HTTPConnection:
-        """Return a new connection; the address is looked up when it is used."""
+        """Return a new connection, which connects when it is first used."""
         if self._door is not None:
             return _UnixConnection(self._door, self.timeout_sec)
         parts = urlsplit(self.name)
@@ -263,7 +263,7 @@ class HttpHub:
 
 
 class _TimedResponse(http.client.HTTPResponse):
-    """An answer that has to be there as a whole at a time, its headers too, however slowly it comes."""
+    """A response with one deadline for all of it, headers included, however slowly it arrives."""
 
     def __init__(self, sock: socket.socket, *args: Any, end: float, **more: Any) -> None:  # noqa: ANN401 - of the library
         super().__init__(sock, *args, **more)
@@ -271,21 +271,21 @@ class _TimedResponse(http.client.HTTPResponse):
 
 
 class _TimedSocket(io.RawIOBase):
-    """What comes in at a socket until a time."""
+    """Reads from a socket until a deadline."""
 
     def __init__(self, sock: socket.socket, raw: io.RawIOBase, end: float) -> None:
-        """``raw`` reads from the socket, and keeps it open for as long as somebody reads."""
+        """``raw`` reads from the socket, and keeps it open while a response is being read."""
         super().__init__()
         self._sock = sock
         self._raw = raw
         self._end = end
 
     def readable(self) -> bool:
-        """Tell that it is to be read."""
+        """Return that it is readable."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - of the library
-        """Read what there is."""
+        """Read available bytes, until the deadline."""
         remaining = self._end - monotonic()
         if remaining <= 0:
             raise TimeoutError
@@ -293,20 +293,20 @@ class _TimedSocket(io.RawIOBase):
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
-        """Let the socket be closed."""
+        """Release the socket."""
         self._raw.close()
         super().close()
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP through a socket in the file system."""
+    """HTTP over a Unix socket."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
-        """Connect through a descriptor: names of sockets are short, paths of directories need not be."""
+        """Connect through a file descriptor of the directory: socket paths are limited to about 100 bytes."""
         fd = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

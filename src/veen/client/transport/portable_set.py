@@ -1,11 +1,11 @@
-"""The portable set: what an auditor or a client takes along (PORT-001 to PORT-004).
+"""The portable set: an exported log for an auditor or a client (PORT-001 to PORT-004).
 
-A directory of append-only CBOR sequences, which answers like a hub does:
+A directory of append-only CBOR sequences, which serves requests like a hub:
 
-    hub-identity.cbor, .sig   whose log it is            checkpoints.cborseq   the hub's checkpoints
-    receipts.cborseq          receipts, and              sync_state.cborseq    how far each label goes
+    hub-identity.cbor, .sig   identity of the hub        checkpoints.cborseq   the hub's checkpoints
+    receipts.cborseq          receipts, and              sync_state.cborseq    the end of each label
     payloads.cborseq          their messages, in order   attachments/          sealed, by id (optional)
-    identity_card.pub, keystore.enc, cap_tokens.cborseq  of a client, if it goes along
+    identity_card.pub, keystore.enc, cap_tokens.cborseq  of a client, if included
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ _PAGE_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncState(Wire):
-    """How far a label goes in a set, and which stream it is of."""
+    """The end of a label in a set, and the stream of the label."""
 
     SHAPE: ClassVar = MapShape(
         "sync_state",
@@ -67,14 +67,14 @@ class SyncState(Wire):
     epoch: int | None = None
 
 
-def is_portable(place: Path) -> bool:
-    """Tell whether a directory is an exported set, and not the home of a hub."""
-    return (place / PAYLOADS).is_file() and not (place / "store.cbor").exists()
+def is_portable(path: Path) -> bool:
+    """Return whether a directory is an exported set rather than a data directory."""
+    return (path / PAYLOADS).is_file() and not (path / "store.cbor").exists()
 
 
 @dataclass(frozen=True, slots=True)
 class PortableFacts:
-    """What a set says beside its entries."""
+    """The content of a set besides its entries."""
 
     identity: HubIdentity
     sig: Signature
@@ -83,66 +83,69 @@ class PortableFacts:
     states: tuple[SyncState, ...]
 
     @classmethod
-    def read(cls, place: Path) -> "PortableFacts":
-        """Read them; a file that is missing or damaged is named."""
-        with _blaming(place):
-            checkpoints = decode_sequence((place / CHECKPOINTS).read_bytes(), Checkpoint)
+    def read(cls, path: Path) -> "PortableFacts":
+        """Read the files; errors name a missing or damaged one."""
+        with _as_client_error(path):
+            checkpoints = decode_sequence((path / CHECKPOINTS).read_bytes(), Checkpoint)
             return cls(
-                HubIdentity.decode((place / hub_settings.IDENTITY).read_bytes()),
-                Signature((place / hub_settings.IDENTITY_SIG).read_bytes()),
-                hub_settings.HubSettings.decode((place / PROFILES).read_bytes()),
+                HubIdentity.decode((path / hub_settings.IDENTITY).read_bytes()),
+                Signature((path / hub_settings.IDENTITY_SIG).read_bytes()),
+                hub_settings.HubSettings.decode((path / PROFILES).read_bytes()),
                 tuple(sorted(checkpoints, key=lambda item: (item.label_curr, item.upto_seq))),
-                tuple(decode_sequence((place / SYNC_STATE).read_bytes(), SyncState)),
+                tuple(decode_sequence((path / SYNC_STATE).read_bytes(), SyncState)),
             )
 
 
 @contextmanager
-def _blaming(place: Path) -> Iterator[None]:
+def _as_client_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ClientStateError(f"{place} is not a complete set: {error.filename}: {error.strerror}") from None
+        raise ClientStateError(f"{path} is not a complete set: {error.filename}: {error.strerror}") from None
     except ProtocolError as error:
-        raise DamagedLogError(f"{place} is damaged: {error}") from None
+        raise DamagedLogError(f"{path} is damaged: {error}") from None
 
 
 @dataclass(slots=True)
 class _Entries:
-    """One label of a set: where its receipts and messages are."""
+    """The start and end offsets of the receipts and messages of a label."""
 
     receipts: list[tuple[int, int]]
     msgs: list[tuple[int, int]]
 
 
 class PortableSet:
-    """An exported set, answering like a hub; nothing in it is believed because it is there."""
+    """An exported set that serves requests like a hub; readers verify all of it, like responses of a hub."""
 
-    def __init__(self, place: Path) -> None:
-        self.name = str(place)
-        self._place = place
-        facts = PortableFacts.read(place)
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._place = path
+        facts = PortableFacts.read(path)
         self.identity, self._sig, self._settings = facts.identity, facts.sig, facts.settings
         self.checkpoints, self.states = facts.checkpoints, facts.states
-        with _blaming(place):
-            self._receipts = (place / RECEIPTS).read_bytes()
-            self._msgs = (place / PAYLOADS).read_bytes()
+        with _as_client_error(path):
+            self._receipts = (path / RECEIPTS).read_bytes()
+            self._msgs = (path / PAYLOADS).read_bytes()
             self._labels = self._scan()
         self._nodes: dict[Label, list[NodeHash]] = {}
 
     def _scan(self) -> dict[Label, _Entries]:
-        """Find the items; a receipt and its message stand at the same place of their files."""
-        found: dict[Label, _Entries] = {}
-        at = where = 0
-        while at < len(self._receipts) and where < len(self._msgs):
-            end, behind = cbor.item_end(self._receipts, at), msg_end(self._msgs, where)
-            label = Receipt.decode(self._receipts[at:end]).label
-            entries = found.setdefault(label, _Entries([], []))
-            entries.receipts.append((at, end))
-            entries.msgs.append((where, behind))
-            at, where = end, behind
-        if at < len(self._receipts) or where < len(self._msgs):
+        """Index the items; a receipt and its message have the same index in their files."""
+        by_label: dict[Label, _Entries] = {}
+        receipt_start = msg_start = 0
+        while receipt_start < len(self._receipts) and msg_start < len(self._msgs):
+            receipt_stop, msg_stop = (
+                cbor.item_end(self._receipts, receipt_start),
+                msg_end(self._msgs, msg_start),
+            )
+            label = Receipt.decode(self._receipts[receipt_start:receipt_stop]).label
+            entries = by_label.setdefault(label, _Entries([], []))
+            entries.receipts.append((receipt_start, receipt_stop))
+            entries.msgs.append((msg_start, msg_stop))
+            receipt_start, msg_start = receipt_stop, msg_stop
+        if receipt_start < len(self._receipts) or msg_start < len(self._msgs):
             raise ProtocolError(Detail.ENTRY_LENGTH, "the numbers of messages and receipts differ")
-        return found
+        return by_label
 
     @property
     def labels(self) -> list[Label]:
@@ -150,7 +153,7 @@ class PortableSet:
         return sorted(self._labels)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no files are open."""
 
     def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
         """Answer from the files, as the hub would."""
@@ -167,7 +170,7 @@ class PortableSet:
         raise ReadOnlyError(f"{self.name} is an exported set: it can only be read")
 
     def describe(self) -> dict[str, Any]:
-        """Return what the hub would say of itself."""
+        """Return the hub's description of itself."""
         return describe_facts(self.identity, self._sig, self._settings.profiles)
 
     def _ask(self, request: Wire) -> Wire:
@@ -197,10 +200,10 @@ class PortableSet:
         raise not_found("request", f"an exported set does not answer {type(request).__name__}")
 
     def _entries(self, label: Label) -> _Entries:
-        found = self._labels.get(label)
-        if found is None:
+        entries = self._labels.get(label)
+        if entries is None:
             raise not_found("label", "there is no such label in this set")
-        return found
+        return entries
 
     def _receipt(self, label: Label, seq: int) -> Receipt:
         entries = self._entries(label)
@@ -219,10 +222,10 @@ class PortableSet:
         head = len(self._entries(request.label).receipts)
         start = max(request.from_seq if request.cursor is None else request.cursor, 1)
         end = head if request.to_seq is None else min(request.to_seq, head)
-        most = min(request.max_items or _PAGE_ITEMS, _PAGE_ITEMS)
+        max_items = min(request.max_items or _PAGE_ITEMS, _PAGE_ITEMS)
         items: list[StreamItem] = []
         size = 0
-        for seq in range(start, min(end, start + most - 1) + 1):
+        for seq in range(start, min(end, start + max_items - 1) + 1):
             items.append(self._item(request.label, seq))
             size += len(items[-1].msg.encode())
             if size >= _PAGE_BYTES:
@@ -241,12 +244,12 @@ class PortableSet:
 
     def _epochs(self, request: tooling.StreamEpochsRequest) -> tooling.StreamEpochsResponse:
         first = request.from_epoch or 0
-        found = {
+        epochs = {
             item.epoch
             for item in self.states
             if item.stream_id == request.stream_id and item.epoch is not None and item.epoch >= first
         }
-        return tooling.StreamEpochsResponse(epochs=tuple(sorted(found)))
+        return tooling.StreamEpochsResponse(epochs=tuple(sorted(epochs)))
 
     def _node_reader(self, label: Label) -> Callable[[int], NodeHash]:
         if label not in self._nodes:

@@ -1,4 +1,4 @@
-"""From the address of a hub to what answers for it: a hub over HTTP, or files."""
+"""Open the hub at an address: over HTTP, or from files."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ DEFAULT_TIMEOUT_SEC: Final = 10.0
 
 
 def open_hub(address: HubAddress, timeout_sec: float = DEFAULT_TIMEOUT_SEC) -> Hub:
-    """Return what answers for a hub: its URL, the hub that runs in a directory, or the files there."""
+    """Open a hub: at its URL, the one that runs in a directory, or the files there."""
     path = address.path
     if path is None:
         return HttpHub(address.url, timeout_sec)

@@ -1,1 +1,1 @@
-"""What a client checks of a hub before it believes anything."""
+"""Verification of everything that a hub returns."""

@@ -1,9 +1,9 @@
-"""A label of a log, checked: entry by entry, and from one of its states to a later one.
+"""Verification of a label: entry by entry, and from one state to a later one.
 
-Signatures, hashes, order and the root after each entry (CLNT-002, CLNT-005). The peaks of what was read are
-retained, and each leaf is appended to them: a root that the hub signs is either the one that follows, or
-evidence against it. Positions are pages of a log, its peaks at an entry, and the proof that it has only grown
-since (C-97, CLNT-016).
+Entry by entry, signatures, hashes, order and the root after each entry are checked (CLNT-002, CLNT-005). The
+peaks of the read prefix are retained, and each leaf is appended to them: a root that the hub signs either
+follows from them, or is evidence against the hub. To continue at another position, the client fetches the
+peaks there and a proof that the log has only grown since (C-97, CLNT-016).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,25 +34,25 @@ from veen.core.types import Label
 
 
 class LabelCheck:
-    """A label being read from a position on whose peaks are known."""
+    """Verifies a label that is read from a position with known peaks."""
 
     def __init__(
-        self, pin: Pin, label: Label, peaks: Peaks, receipt: Receipt | None, kept: LabelState
+        self, pin: Pin, label: Label, peaks: Peaks, receipt: Receipt | None, known: LabelState
     ) -> None:
-        """``peaks`` and ``receipt`` are those before the first entry; ``kept`` is what was seen before."""
+        """``peaks`` and ``receipt`` are those before the first entry; ``known`` is what was seen earlier."""
         self.pin = pin
         self.label = label
         self.peaks = peaks
         self.receipt = receipt
-        self.known = kept
+        self.known = known
 
     @property
     def next_seq(self) -> int:
-        """The entry that has to come now."""
+        """The position of the next entry."""
         return self.peaks.size + 1
 
     def accept(self, item: StreamItem) -> Receipt:
-        """Check the next entry of a page; everything but its content is then known to be true."""
+        """Verify everything of the next entry but its content."""
         receipt = item.receipt
         if receipt is None:
             raise ProtocolError(Detail.VALUE, "an entry was served without its receipt", field="receipt")
@@ -64,8 +64,8 @@ class LabelCheck:
         return receipt
 
     def _check(self, msg: Msg, receipt: Receipt, stated_seq: int) -> None:
-        place = (receipt.label, receipt.stream_seq)
-        if place != (self.label, self.next_seq) or stated_seq != self.next_seq:
+        position = (receipt.label, receipt.stream_seq)
+        if position != (self.label, self.next_seq) or stated_seq != self.next_seq:
             raise ProtocolError(
                 Detail.PROOF_SEQ,
                 f"entry {receipt.stream_seq} was served instead of entry {self.next_seq}",
@@ -77,12 +77,12 @@ class LabelCheck:
         self.append(receipt)
 
     def end(self) -> None:
-        """Refuse that there is nothing more, if more was seen before."""
+        """Reject the end of the label if more entries were seen earlier."""
         if self.next_seq <= self.known.last_seq:
             raise self.cut_off(self.next_seq)
 
     def cut_off(self, seq: int) -> ProtocolError:
-        """Return the error for a hub that no longer has what it has signed."""
+        """Return the error for a hub without an entry that it has signed."""
         return ProtocolError(
             Detail.PROOF_SEQ,
             f"the hub signed entry {self.known.last_seq}, but reports that there is no entry {seq}",
@@ -90,11 +90,11 @@ class LabelCheck:
         )
 
     def append(self, receipt: Receipt) -> None:
-        """Take the next receipt, whose signature was checked: its root must follow from what was read."""
+        """Append the next receipt, whose signature was verified; its root must follow from the peaks."""
         grown = self.peaks.append(receipt.leaf_hash)
-        known = self.known.receipt
-        if known is not None and known.contradicts(receipt):
-            raise divergence(self.pin, known, receipt)
+        known_receipt = self.known.receipt
+        if known_receipt is not None and known_receipt.contradicts(receipt):
+            raise divergence(self.pin, known_receipt, receipt)
         if grown.root != receipt.mmr_root:
             if self.receipt is None:
                 raise ProtocolError(Detail.PROOF_ROOT, "the root of the first entry is not its leaf")
@@ -103,14 +103,14 @@ class LabelCheck:
 
 
 def divergence(pin: Pin, first: Receipt, second: Receipt, peaks: Peaks | None = None) -> DivergenceError:
-    """Return the error for two receipts that cannot both be true, with the evidence."""
+    """Return the error for two contradicting receipts, with the evidence."""
     hashes = None if peaks is None or first.contradicts(second) else peaks.hashes
     fraud = Fraud(identity=pin.identity, identity_sig=pin.sig, first=first, second=second, peaks=hashes)
     return DivergenceError(f"{fraud.verify()}: it serves different logs", fraud)
 
 
 def check_receipts(pin: Pin, msgs: Sequence[Msg], receipts: Sequence[Receipt]) -> None:
-    """Check that receipts are of these messages and signed by the hub, in an order that can be."""
+    """Check that receipts are of these messages, signed by the hub, and in ascending order."""
     last = 0
     for msg, receipt in zip(msgs, receipts, strict=True):
         pin.identity.verify_receipt(receipt)
@@ -124,7 +124,7 @@ PAGE_ITEMS: Final = 500
 
 
 async def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) -> StreamResponse:
-    """Fetch a page; a label without entries is empty."""
+    """Fetch a page; it is empty if the label has no entries."""
     try:
         page = await session.ask(request, StreamResponse, wait_sec=wait_sec)
     except RejectedError as error:
@@ -136,36 +136,38 @@ async def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) 
     return page
 
 
-async def start_at(session: Session, label: Label, kept: LabelState, seq: int) -> LabelCheck:
-    """Return a check that continues before entry ``seq``: from nothing, from what is known, or by a proof."""
+async def start_at(session: Session, label: Label, label_state: LabelState, seq: int) -> LabelCheck:
+    """Return a check whose next entry is ``seq``, with the peaks of the known state or of a proof."""
     pin = await session.connect()
     if seq <= 1:
-        return LabelCheck(pin, label, Peaks.empty(), None, kept)
-    if seq == kept.last_seq + 1:
-        return LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
+        return LabelCheck(pin, label, Peaks.empty(), None, label_state)
+    if seq == label_state.last_seq + 1:
+        return LabelCheck(pin, label, label_state.peaks, label_state.receipt, label_state)
     receipt = await fetch_receipt(session, label, seq - 1)
     if receipt is None:
-        check = LabelCheck(pin, label, kept.peaks, kept.receipt, kept)
-        if seq <= kept.last_seq:
+        check = LabelCheck(pin, label, label_state.peaks, label_state.receipt, label_state)
+        if seq <= label_state.last_seq:
             raise check.cut_off(seq - 1)
-        # Beyond the head: entries that will come are checked from the end of what there is.
+        # Beyond the head: entries that arrive later are verified from the current end.
         await walk(session, check, seq - 1)
         return check
     peaks = await peaks_at(session, receipt)
-    if 0 < kept.last_seq < receipt.stream_seq:
+    if 0 < label_state.last_seq < receipt.stream_seq:
         try:
-            await check_growth(session, label, kept.peaks, peaks)
+            await check_growth(session, label, label_state.peaks, peaks)
         except ProtocolError:
-            # Entry by entry shows where it does not fit, with evidence.
-            await walk(session, LabelCheck(pin, label, kept.peaks, kept.receipt, kept), seq - 1)
+            # Reading entry by entry finds the contradiction, with evidence.
+            await walk(
+                session, LabelCheck(pin, label, label_state.peaks, label_state.receipt, label_state), seq - 1
+            )
             raise
-    elif kept.receipt is not None and kept.receipt.contradicts(receipt):
-        raise divergence(pin, kept.receipt, receipt)
-    return LabelCheck(pin, label, peaks, receipt, kept)
+    elif label_state.receipt is not None and label_state.receipt.contradicts(receipt):
+        raise divergence(pin, label_state.receipt, receipt)
+    return LabelCheck(pin, label, peaks, receipt, label_state)
 
 
 async def fetch_receipt(session: Session, label: Label, seq: int) -> Receipt | None:
-    """Fetch a receipt and check its signature; None if there is no such entry."""
+    """Fetch a receipt and verify its signature; None if there is no such entry."""
     try:
         answer = await session.ask(ReceiptRequest(label=label, stream_seq=seq), ReceiptResponse)
     except RejectedError as error:
@@ -184,17 +186,17 @@ def _verify_receipt(pin: Pin, receipt: Receipt) -> None:
 
 
 async def peaks_at(session: Session, receipt: Receipt) -> Peaks:
-    """Return the peaks after an entry: those of its proof, which give the root of its receipt (C-97)."""
-    asked = ProofRequest(label=receipt.label, stream_seq=receipt.stream_seq)
-    proof = (await session.ask(asked, ProofResponse)).mmr_proof
+    """Return the peaks after an entry, from a proof that leads to the root of its receipt (C-97)."""
+    request = ProofRequest(label=receipt.label, stream_seq=receipt.stream_seq)
+    proof = (await session.ask(request, ProofResponse)).mmr_proof
     proof.verify(receipt.mmr_root, receipt.leaf_hash, stream_seq=receipt.stream_seq)
     return Peaks(receipt.stream_seq, proof.peaks_after)
 
 
 async def check_growth(session: Session, label: Label, old: Peaks, new: Peaks) -> None:
-    """Check that a log has only grown since it was seen."""
-    asked = ConsistencyRequest(label=label, old_size=old.size, new_size=new.size)
-    proof = (await session.ask(asked, ConsistencyResponse)).proof
+    """Verify that a log has only grown since it was seen."""
+    request = ConsistencyRequest(label=label, old_size=old.size, new_size=new.size)
+    proof = (await session.ask(request, ConsistencyResponse)).proof
     proof.verify(old_root=old.root, old_size=old.size, new_root=new.root, new_size=new.size)
 
 
@@ -204,9 +206,9 @@ async def walk(
     upto: int | None = None,
     note: Callable[[StreamItem], None] | None = None,
 ) -> int:
-    """Read entries without opening them, up to one or to the end; returns how many there were.
+    """Read and verify entries without opening them, up to a position or the end; return their number.
 
-    Whatever does not follow is found on the way. ``note`` is called with each entry that was checked.
+    ``note`` is called with each verified entry.
     """
     count = 0
     while upto is None or check.next_seq <= upto:
@@ -236,7 +238,7 @@ def _accept_all(
 
 
 async def absorb(session: Session, check: LabelCheck, receipts: list[Receipt]) -> None:
-    """Take receipts of own messages into what is known, whatever others have written in between (C-97)."""
+    """Add receipts of own messages to the known prefix, with entries of others in between (C-97)."""
     for receipt in receipts:
         if receipt.stream_seq < check.next_seq:
             await _check_within(session, check, receipt)
@@ -249,7 +251,7 @@ async def absorb(session: Session, check: LabelCheck, receipts: list[Receipt]) -
             if check.peaks.size:
                 await check_growth(session, check.label, check.peaks, peaks)
         except VeenError:
-            # What it proves does not fit: entry by entry shows where, with evidence.
+            # The proof does not match: reading entry by entry finds the contradiction, with evidence.
             await walk(session, check, receipt.stream_seq - 1)
             if receipt.stream_seq != check.next_seq:
                 raise
@@ -259,7 +261,7 @@ async def absorb(session: Session, check: LabelCheck, receipts: list[Receipt]) -
 
 
 async def _check_within(session: Session, check: LabelCheck, receipt: Receipt) -> None:
-    """Check that a receipt is of the prefix that is known: that has grown from the receipt's root."""
+    """Check that a receipt belongs to the known prefix, which must have grown from the receipt's root."""
     if check.receipt is not None and check.receipt.contradicts(receipt):
         raise divergence(check.pin, check.receipt, receipt)
     if receipt.stream_seq == check.peaks.size:
@@ -274,15 +276,15 @@ async def _check_within(session: Session, check: LabelCheck, receipt: Receipt) -
         raise
 
 
-async def agree(session: Session, check: LabelCheck, kept: LabelState) -> None:
-    """Check that what another process or task has seen meanwhile is the same log."""
-    if kept.receipt is not None and kept.last_seq <= check.peaks.size:
-        if check.receipt is not None and check.receipt.contradicts(kept.receipt):
-            raise divergence(check.pin, kept.receipt, check.receipt)
+async def agree(session: Session, check: LabelCheck, label_state: LabelState) -> None:
+    """Check that another process or task has seen the same log meanwhile."""
+    if label_state.receipt is not None and label_state.last_seq <= check.peaks.size:
+        if check.receipt is not None and check.receipt.contradicts(label_state.receipt):
+            raise divergence(check.pin, label_state.receipt, check.receipt)
         try:
-            await check_growth(session, check.label, kept.peaks, check.peaks)
+            await check_growth(session, check.label, label_state.peaks, check.peaks)
         except ProtocolError:
-            again = LabelCheck(check.pin, check.label, kept.peaks, kept.receipt, kept)
-            await walk(session, again, check.peaks.size)
+            recheck = LabelCheck(check.pin, check.label, label_state.peaks, label_state.receipt, label_state)
+            await walk(session, recheck, check.peaks.size)
             raise
-    check.known = kept  # what lies ahead is compared when it is reached
+    check.known = label_state  # a receipt ahead of the check is compared when it is reached

@@ -1,4 +1,4 @@
-"""Verifying a receipt, with or without its message, against a hub or the state of a client."""
+"""Verifying a receipt, with or without its message, against a hub or the state of a client directory."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from veen.core.types import HubId
 
 @dataclass(frozen=True, slots=True)
 class ReceiptCheck:
-    """What was found out about a receipt with a good signature; None: there was nothing to check it with."""
+    """The outcome for a receipt with a valid signature; None where there was nothing to check against."""
 
     hub_id: HubId
     epoch: int
@@ -29,7 +29,7 @@ class ReceiptCheck:
 async def check_receipt(
     asker: Asker, facts: HubFacts, receipt: Receipt, *, stream: str, msg: Msg | None
 ) -> ReceiptCheck:
-    """Check signature, label, message (I1, I2), and at a hub or in its files the root (I3)."""
+    """Verify signature, label and message (I1, I2), and against a hub or its files the root (I3)."""
     verify_receipt(receipt, hub=facts.identity)
     epoch = _epoch_of(facts, receipt, stream)
     matches = None if msg is None else verify_message(receipt, msg)
@@ -38,28 +38,28 @@ async def check_receipt(
 
 
 def check_receipt_by_state(state: State, receipt: Receipt, *, stream: str, msg: Msg | None) -> ReceiptCheck:
-    """Check a receipt by what a client has seen: the pinned hub, and the root if it is the newest known."""
-    kept = state.labels.get(receipt.label)
-    if kept is None or kept.stream_id != labels.stream_id(stream):
+    """Verify a receipt against the state of a client: the pinned hub, and the root if it is the newest."""
+    label_state = state.labels.get(receipt.label)
+    if label_state is None or label_state.stream_id != labels.stream_id(stream):
         raise ProtocolError(
             Detail.LEAF_HASH,
             f"this client has not seen this label of {stream}; name a hub to ask",
             field="label",
         )
-    pin = state.pins.get(kept.hub_id)
+    pin = state.pins.get(label_state.hub_id)
     if pin is None:
-        raise PinError(f"the client has not pinned hub {kept.hub_id.hex()}")
+        raise PinError(f"the client has not pinned hub {label_state.hub_id.hex()}")
     verify_receipt(receipt, hub=pin.identity)
     matches = None if msg is None else verify_message(receipt, msg)
-    newest = kept.receipt
+    newest = label_state.receipt
     if newest is not None and newest.contradicts(receipt):
         raise divergence(pin, newest, receipt)
     is_newest = newest is not None and newest.stream_seq == receipt.stream_seq
-    return ReceiptCheck(kept.hub_id, kept.epoch, matches, True if is_newest else None)
+    return ReceiptCheck(label_state.hub_id, label_state.epoch, matches, True if is_newest else None)
 
 
 def _epoch_of(facts: HubFacts, receipt: Receipt, stream: str) -> int:
-    """Return the epoch in which the receipt's label is the stream's; its time says which can be meant."""
+    """Return the epoch in which the stream has the receipt's label, near the time of the receipt."""
     stream_id, routing = labels.stream_id(stream), facts.identity.routing_key
     epoch_sec = facts.profiles[0].epoch_sec
     now = labels.epoch_at(receipt.hub_ts, epoch_sec)
@@ -70,9 +70,9 @@ def _epoch_of(facts: HubFacts, receipt: Receipt, stream: str) -> int:
 
 
 async def _is_in_log(asker: Asker, receipt: Receipt) -> bool:
-    asked = ProofRequest(label=receipt.label, stream_seq=receipt.stream_seq)
+    request = ProofRequest(label=receipt.label, stream_seq=receipt.stream_seq)
     try:
-        proof = (await asker.ask(asked, ProofResponse)).mmr_proof
+        proof = (await asker.ask(request, ProofResponse)).mmr_proof
     except RejectedError as error:
         if error.code != Code.NOT_FOUND:
             raise
