@@ -1,10 +1,9 @@
-"""Folding a stream on from where its summaries have come to.
+"""Incremental folds: continue from the cached summaries of a stream.
 
-They hold for the roots that they were made at: the log is asked for its receipts there, and if it has another
-root, or an entry more in a label that was behind, everything is thrown away and made anew (OVR-003). Labels
-that may get entries before others still are folded in memory only, behind those that are kept (OVR-012).
-
-``read_records`` yields the entries of a stream as folds see them.
+Summaries are valid for the roots at which they were computed: the receipts there are fetched from the log,
+and if a root differs, or an earlier label has another entry, all of them are discarded and rebuilt (OVR-003).
+Labels that may still get entries before those of later ones are folded in memory only, on top of the cached
+labels (OVR-012).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +35,7 @@ from veen.overlays.summary_tree.writer import Meta, TreeWriter
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a label was read: what a state holds for."""
+    """How far a label was read for a state."""
 
     epoch: int
     label: Label
@@ -45,7 +44,7 @@ class Reached:
 
 
 def record_of(message: Message) -> Record:
-    """Return what a fold may see of an entry (C-105)."""
+    """Return the fields of an entry that a fold may depend on (C-105)."""
     msg, receipt, header = message.msg, message.receipt, message.header
     return Record(
         stream_seq=receipt.stream_seq,
@@ -64,13 +63,13 @@ def record_of(message: Message) -> Record:
 
 
 def stream_epochs(client: Driver, stream: str) -> list[int]:
-    """Return the epochs in which a stream has entries; 0 alone where labels do not change."""
+    """Return the epochs in which a stream has entries; only 0 where labels do not rotate."""
     session = client.session
     return client.run(list_epochs(session, stream, 0)) if session.profiles[0].epoch_sec else [0]
 
 
 def read_records(client: Driver, stream: str, options: ReadOptions) -> Iterator[tuple[Record, Reached]]:
-    """Yield the entries of a stream, with the position and root of each."""
+    """Yield the entries of a stream as folds see them, with the position and root of each."""
     for message in read_stream(client, stream, options):
         receipt = message.receipt
         yield (
@@ -79,20 +78,20 @@ def read_records(client: Driver, stream: str, options: ReadOptions) -> Iterator[
         )
 
 
-#: Entries between two commits: what an interrupted fold loses.
+# Entries between two commits: at most what an interrupted fold loses.
 _BATCH: Final = 5_000
-#: Labels whose roots are compared at each use, the newest ones.
-_MOST_COMPARED: Final = 256
-#: Rows with the reader keys that entries were opened with, and with the code that has folded them.
+# The newest labels, whose roots are compared at each use.
+_MAX_COMPARED_LABELS: Final = 256
+# Rows with a digest of the reader keys that opened the entries, and of the code that folded them.
 _KEYS_ROW, _CODE_ROW = b"k", b"o"
-#: The row with the peaks of the last label.
+# The row with the peaks of the last label.
 _PEAKS_ROW: Final = b"p"
 _NO_LIMIT: Final = 2**64
 
 
 @dataclass(frozen=True, slots=True)
 class FoldRequest:
-    """What is to be folded, how far, and from where on."""
+    """What to fold; see ``interpret``."""
 
     overlay: Overlay
     stream: str
@@ -104,7 +103,7 @@ class FoldRequest:
 
 
 class Folded(NamedTuple):
-    """What came of it; see ``Interpretation``."""
+    """The outcome of a fold; see ``FoldedState``."""
 
     tables: Tables
     counts: dict[str, int]
@@ -118,74 +117,76 @@ class IncrementalFold:
     """One fold of one stream."""
 
     def __init__(
-        self, client: Driver, asked: FoldRequest, progress: Callable[[int], None] | None = None
+        self, client: Driver, request: FoldRequest, progress: Callable[[int], None] | None = None
     ) -> None:
         self._client = client
-        self._asked = asked
+        self._request = request
         self._progress = progress
         self._notes: list[str] = []
         session = client.session
         client.run(session.connect())
         self._epoch_sec = session.profiles[0].epoch_sec
-        self._stream_id = labels.stream_id(asked.stream)
-        self._epochs = stream_epochs(client, asked.stream)
+        self._stream_id = labels.stream_id(request.stream)
+        self._epochs = stream_epochs(client, request.stream)
         last = self._epochs[-1] if self._epochs else 0
-        #: What was asked for: no entry behind it is read.
+        # The requested position: no entry after it is read.
         self._target: Place = (
-            last if asked.epoch is None else asked.epoch,
-            _NO_LIMIT if asked.upto is None else asked.upto,
+            last if request.epoch is None else request.epoch,
+            _NO_LIMIT if request.upto is None else request.upto,
         )
-        self._since: Place | None = None if asked.since is None else (self._target[0], max(asked.since, 1))
-        #: Labels before this epoch get no more entries.
+        self._since: Place | None = (
+            None if request.since is None else (self._target[0], max(request.since, 1))
+        )
+        # Labels before this epoch get no more entries.
         self._open_from = 0
         if self._epoch_sec:
             by_clock = (session.clock() - LATE_SEC) // self._epoch_sec
             self._open_from = max(by_clock, last - LATE_SEC // self._epoch_sec - 1, 0)
 
-    # --- without what is kept -------------------------------------------------------------------------------
+    # --- without the cache ----------------------------------------------------------------------------------
 
     def fresh(self) -> Folded:
         """Fold from the beginning, in memory."""
-        if self._since is not None:  # what single entries have done is known to the tree
+        if self._since is not None:  # only the tree knows the effect of a range of entries
             rows = MemoryRows()
             self._grow(rows, _NO_LIMIT)
             return self._served(rows)
-        head = memory_of(self._asked.overlay)
-        annotator = Annotator(self._asked.overlay, head, self._stream_id, self._asked.bridges)
+        head = memory_of(self._request.overlay)
+        annotator = Annotator(self._request.overlay, head, self._stream_id, self._request.bridges)
         counts: dict[str, int] = {}
         reports: list[Report] = []
         reached: dict[int, Reached] = {}
-        for record, place in self._entries((0, 0), _NO_LIMIT):
+        for record, position in self._entries((0, 0), _NO_LIMIT):
             item = annotator.annotate(record)
             counts[item.outcome.value] = counts.get(item.outcome.value, 0) + 1
             reports += item.reports
-            reached[place.epoch] = place
-        found = list(reached.values())
-        return Folded(head, counts, reports, found, self._provisional(found), tuple(self._notes))
+            reached[position.epoch] = position
+        all_reached = list(reached.values())
+        return Folded(head, counts, reports, all_reached, self._provisional(all_reached), tuple(self._notes))
 
     def _entries(self, behind: Place, before_epoch: int) -> Iterator[tuple[Record, Reached]]:
         """Yield the entries after a position, up to the requested one."""
-        epoch, upto = self._target
-        for each in self._epochs:
-            if each < behind[0] or each > epoch or each >= before_epoch:
+        last_epoch, upto = self._target
+        for epoch in self._epochs:
+            if epoch < behind[0] or epoch > last_epoch or epoch >= before_epoch:
                 continue
-            start = behind[1] + 1 if each == behind[0] else 1
-            last = upto if each == epoch and upto != _NO_LIMIT else None
+            start = behind[1] + 1 if epoch == behind[0] else 1
+            last = upto if epoch == last_epoch and upto != _NO_LIMIT else None
             if last is not None and start > last:
                 continue
-            options = ReadOptions(start=start, stop=last, epoch=each, peek=True)
-            for found in read_records(self._client, self._asked.stream, options):
-                yield found
+            options = ReadOptions(start=start, stop=last, epoch=epoch, peek=True)
+            for entry in read_records(self._client, self._request.stream, options):
+                yield entry
                 if self._progress is not None:
                     self._progress(1)
 
     def _provisional(self, reached: list[Reached]) -> bool:
         return bool(self._epoch_sec) and any(item.epoch > self._open_from for item in reached)
 
-    # --- with what is kept ----------------------------------------------------------------------------------
+    # --- with the cache -------------------------------------------------------------------------------------
 
-    def kept(self) -> Folded:
-        """Continue from the cached summaries, and cache what is new."""
+    def cached(self) -> Folded:
+        """Continue from the cached summaries, and cache new ones."""
         try:
             file = SummaryFile(self._client.session.home.root, self.vault())
             return self._from_file(file)
@@ -196,11 +197,11 @@ class IncrementalFold:
         return self.fresh()
 
     def vault(self) -> Vault:
-        """Return what seals the rows of this fold: those of another do not open."""
-        session, asked = self._client.session, self._asked
+        """Return the vault that seals the rows of this fold; rows of another fold cannot be decrypted."""
+        session, request = self._client.session, self._request
         assert session.pin is not None
-        subject = [session.pin.identity.hub_id, self._stream_id, asked.overlay.identity]
-        purpose = cbor.encode(["summaries", *subject, sorted(asked.bridges)])
+        subject = [session.pin.identity.hub_id, self._stream_id, request.overlay.identity]
+        purpose = cbor.encode(["summaries", *subject, sorted(request.bridges)])
         return Vault(session.secrets, purpose, session.random)
 
     def _from_file(self, file: SummaryFile) -> Folded:
@@ -222,15 +223,15 @@ class IncrementalFold:
             file.clear()
 
     def _grown(self, file: SummaryFile) -> Rows:
-        """Return rows that reach as far as was asked for."""
+        """Return rows that reach the requested position."""
         rows = file.snapshot()
-        holds = self._holds(rows)
-        if holds and TreeReader(rows, self._asked.overlay).end >= self._target:
+        holds = self._is_valid(rows)
+        if holds and TreeReader(rows, self._request.overlay).end >= self._target:
             return rows
         with file.alone() as alone:
             newer = file.snapshot()
-            if newer.get(META) != rows.get(META):  # another has written meanwhile
-                rows, holds = newer, self._holds(newer)
+            if newer.get(META) != rows.get(META):  # another process has written meanwhile
+                rows, holds = newer, self._is_valid(newer)
             if not alone:
                 self._notes.append("another process is writing summaries: this fold is not cached")
                 return self._grown_in_memory(rows if holds else None)
@@ -246,19 +247,19 @@ class IncrementalFold:
 
     def _write(self, file: SummaryFile) -> None:
         with file.writing() as writing:
-            for row, value in ((_KEYS_ROW, self._keys_digest()), (_CODE_ROW, self._asked.code)):
+            for row, value in ((_KEYS_ROW, self._keys_digest()), (_CODE_ROW, self._request.code)):
                 if writing.rows.get(row) != value:
                     writing.rows.put(row, value)
             self._grow(writing.rows, self._open_from + 1 if self._epoch_sec else _NO_LIMIT, writing.commit)
 
     def _grow(self, rows: Rows, before_epoch: int, commit: Callable[[], None] | None = None) -> None:
-        """Add the entries that are missing, of labels before an epoch."""
-        writer = TreeWriter(rows, self._asked.overlay, self._stream_id, self._asked.bridges)
+        """Fold the missing entries, of labels before an epoch."""
+        writer = TreeWriter(rows, self._request.overlay, self._stream_id, self._request.bridges)
         count = 0
         leaves = _Leaves(rows, writer.position)
-        for count, (record, place) in enumerate(self._entries(writer.position, before_epoch), 1):
-            leaves.append(record, place)
-            writer.append(record, place.label, place.mmr_root)
+        for count, (record, position) in enumerate(self._entries(writer.position, before_epoch), 1):
+            leaves.append(record, position)
+            writer.append(record, position.label, position.mmr_root)
             if commit is not None and count % _BATCH == 0:
                 leaves.check()
                 writer.flush()
@@ -268,36 +269,38 @@ class IncrementalFold:
             writer.flush()
 
     def _grown_in_memory(self, below: SealedRows | None) -> Rows:
-        """Return the rows that are not cached, on top of those that are."""
+        """Fold the missing entries in memory, on top of the cached rows."""
         rows = MemoryRows(below)
         self._grow(rows, _NO_LIMIT)
         return rows
 
-    # --- whether it still holds -----------------------------------------------------------------------------
+    # --- validity of the cache ------------------------------------------------------------------------------
 
     def _keys_digest(self) -> bytes:
-        """Return what stands for the keys that open entries which came from elsewhere."""
+        """Return a digest of the keys that open the entries of others."""
         secrets = self._client.session.secrets
         shared = sorted(key.secret for key in secrets.streams if key.stream_id == self._stream_id)
         return tagged_hash("veen/summary-keys", secrets.id_dh + b"".join(shared))
 
-    def _holds(self, rows: SealedRows) -> bool:
-        """Return whether rows are of the log as it is, and whether we could read all that we can read now."""
-        if Meta.load(rows) is None or rows.get(_CODE_ROW) != self._asked.code:
+    def _is_valid(self, rows: SealedRows) -> bool:
+        """Return whether rows match the log and the code, and no key was added that could open more."""
+        if Meta.load(rows) is None or rows.get(_CODE_ROW) != self._request.code:
             return False
-        tree = TreeReader(rows, self._asked.overlay)
+        tree = TreeReader(rows, self._request.overlay)
         if rows.get(_KEYS_ROW) != self._keys_digest() and tree.tally(tree.end)[Outcome.UNREADABLE]:
             return False
         return self._same_labels(tree.labels())
 
-    def _same_labels(self, kept: list[LabelRow]) -> bool:
-        if not kept:
+    def _same_labels(self, cached: list[LabelRow]) -> bool:
+        if not cached:
             return True
-        *earlier, last = kept
+        *earlier, last = cached
         listed = [epoch for epoch in self._epochs if epoch < last.epoch]
         if self._epoch_sec and listed != [item.epoch for item in earlier]:
-            return False  # a label has come up before others
-        if any(self._root_at(item, item.upto_seq) != item.mmr_root for item in kept[-_MOST_COMPARED:]):
+            return False  # a label has appeared before others
+        if any(
+            self._root_at(item, item.upto_seq) != item.mmr_root for item in cached[-_MAX_COMPARED_LABELS:]
+        ):
             return False
         window = 2 * LATE_SEC // (self._epoch_sec or 1) + 2
         recent = [item for item in earlier if item.epoch >= last.epoch - window]
@@ -307,13 +310,13 @@ class IncrementalFold:
         receipt = self._client.run(fetch_receipt(self._client.session, Label(row.label), seq))
         return None if receipt is None else receipt.mmr_root
 
-    # --- what comes of it -----------------------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------------------
 
     def _served(self, rows: Rows, file: SummaryFile | None = None) -> Folded:
-        upto = TreeReader(rows, self._asked.overlay).clamp(self._target)
+        upto = TreeReader(rows, self._request.overlay).clamp(self._target)
         if file is not None:
-            rows = _GuardedRows(rows, lambda error: self._made_anew(file, error, upto))
-        tree = TreeReader(rows, self._asked.overlay)
+            rows = _GuardedRows(rows, lambda error: self._rebuild_in_memory(file, error, upto))
+        tree = TreeReader(rows, self._request.overlay)
         counts = {outcome.value: count for outcome, count in tree.tally(upto, self._since).items() if count}
         reached = [Reached(item.epoch, Label(item.label), *item[2:]) for item in tree.labels(upto)]
         return Folded(
@@ -325,9 +328,9 @@ class IncrementalFold:
             tuple(self._notes),
         )
 
-    def _made_anew(self, file: SummaryFile, error: DamagedTreeError, upto: Place) -> Rows:
-        """Return the same rows, rebuilt from the log, because the cached ones were damaged."""
-        with suppress(SummaryCacheError):  # if another writes them, that one will find out as well
+    def _rebuild_in_memory(self, file: SummaryFile, error: DamagedTreeError, upto: Place) -> Rows:
+        """Rebuild damaged rows from the log, in memory."""
+        with suppress(SummaryCacheError):  # another process that writes them will detect the damage too
             self._discard(file, str(error))
         rows = MemoryRows(name=file.name)
         self._target = upto
@@ -339,9 +342,9 @@ class IncrementalFold:
 
 
 class _Leaves:
-    """The entries of a label as its tree has them: what was folded must have the root that is written down.
+    """The peaks of the entries that were folded, to check that they add up to the root that is stored.
 
-    A hub may answer one request from one log and the next from another; the reader checks each by itself.
+    A hub may serve one request from one log and the next from another; the reader checks each on its own.
     """
 
     def __init__(self, rows: Rows, position: Place) -> None:
@@ -354,27 +357,27 @@ class _Leaves:
             self._peaks = Peaks(size, tuple(hashes))
         self._last: Reached | None = None
 
-    def append(self, record: Record, place: Reached) -> None:
-        """Take the next entry."""
-        if place.epoch != self._epoch:
+    def append(self, record: Record, position: Reached) -> None:
+        """Append the next entry."""
+        if position.epoch != self._epoch:
             self.check()
-            self._epoch, self._peaks = place.epoch, Peaks.empty()
+            self._epoch, self._peaks = position.epoch, Peaks.empty()
         self._peaks = self._peaks.append(record.msg_id)
-        self._last = place
+        self._last = position
 
     def check(self) -> None:
-        """Check that the entries make up the root, and store what the next entries need."""
+        """Check that the entries give the root, and store the peaks to continue from."""
         if self._last is not None and self._peaks.root != self._last.mmr_root:
             raise DamagedTreeError("the cached summaries do not match the log")
         self._rows.put(_PEAKS_ROW, cbor.encode([self._peaks.size, self._peaks.hashes]))
 
 
 class _GuardedRows:
-    """Rows that are made again if some turn out to be damaged."""
+    """Rows that are rebuilt if some turn out to be damaged."""
 
-    def __init__(self, rows: Rows, made_anew: Callable[[DamagedTreeError], Rows]) -> None:
+    def __init__(self, rows: Rows, rebuild: Callable[[DamagedTreeError], Rows]) -> None:
         self._rows = rows
-        self._made_anew = made_anew
+        self._rebuild_in_memory = rebuild
         self.name = rows.name
 
     def get(self, key: bytes) -> bytes | None:
@@ -386,16 +389,16 @@ class _GuardedRows:
         self._rows.put(key, value)
 
     def seek(self, key: bytes) -> bytes | None:
-        """Return the key of the first row at a key or behind it."""
+        """Return the key of the first row at or after a key."""
         return self._guarded(lambda rows: rows.seek(key))
 
     def seek_back(self, key: bytes) -> bytes | None:
-        """Return the key of the last row at a key or before it."""
+        """Return the key of the last row at or before a key."""
         return self._guarded(lambda rows: rows.seek_back(key))
 
     def _guarded(self, ask: Callable[[Rows], bytes | None]) -> bytes | None:
         try:
             return ask(self._rows)
         except DamagedTreeError as error:
-            self._rows = self._made_anew(error)
+            self._rows = self._rebuild_in_memory(error)
             return ask(self._rows)

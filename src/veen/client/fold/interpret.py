@@ -1,4 +1,4 @@
-"""Interpreting a stream: its entries, checked and opened, folded by an overlay."""
+"""Interpreting a stream: its entries, verified and decrypted, folded by an overlay."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -22,18 +22,18 @@ __all__ = ["FoldedState", "Reached", "interpret", "read_records", "record_of", "
 
 @dataclass(frozen=True, slots=True)
 class FoldedState:
-    """The state of a stream by an overlay, at a position.
+    """The state of a stream under an overlay, at a position.
 
     Attributes:
-        overlay: How entries became state.
+        overlay: The overlay that folded the entries.
         stream: The stream that was folded.
-        tables: The state, as the overlay keeps it.
-        counts: How many records had which outcome (``veen.overlays.event.Outcome``).
-        reports: What is wrong with events, in their order.
+        tables: The state, as tables of the overlay.
+        counts: Number of records by outcome (``veen.overlays.event.Outcome``).
+        reports: Problems with events, in their order.
         reached: The last entry of each label; empty if the stream has no entries.
         provisional: Whether entries may still arrive before some that were folded.
         notes: Why summaries were not cached, or were discarded.
-        now: The time for which the state is shown.
+        now: The time at which the state is viewed.
     """
 
     overlay: Overlay
@@ -52,12 +52,12 @@ class FoldedState:
 
     @property
     def position(self) -> int:
-        """The position of the last entry that was folded, in the newest epoch; 0 if there is none."""
+        """The position of the last folded entry, in the newest epoch; 0 if there is none."""
         return self.reached[-1].upto_seq if self.reached else 0
 
     @property
     def epoch(self) -> int:
-        """The newest epoch that was folded."""
+        """The newest folded epoch."""
         return self.reached[-1].epoch if self.reached else 0
 
     @property
@@ -85,22 +85,22 @@ def interpret(
 ) -> FoldedState:
     """Fold a stream up to position ``upto`` of an epoch, by default of the last one.
 
-    With ``since``, the state is only what entries from that position of the epoch on have done. Summaries are
-    cached in the client directory unless ``cached`` is false, or the source of a user's overlay cannot be
+    With ``since``, the state is only the effect of the entries from that position of the epoch on. Summaries
+    are cached in the client directory unless ``cached`` is false, or the source of a user's overlay cannot be
     read: its code may change without its version.
 
     Raises:
-        TypeError: The overlay is not an instance of ``Overlay``; its class is not either.
+        TypeError: The overlay is not an instance of ``Overlay``, but for example its class.
     """
     _check_is_overlay(overlay)
     code = source_digest(type(overlay))
-    asked = FoldRequest(overlay, stream, upto, epoch, since, bridges, code or b"")
-    work = IncrementalFold(client, asked, progress)
+    request = FoldRequest(overlay, stream, upto, epoch, since, bridges, code or b"")
+    fold = IncrementalFold(client, request, progress)
     is_cached = cached and code is not None
-    return FoldedState(overlay, stream, *(work.kept() if is_cached else work.fresh()), now)
+    return FoldedState(overlay, stream, *(fold.cached() if is_cached else fold.fresh()), now)
 
 
-@cache  # what is loaded does not change if the file does
+@cache  # loaded code does not change if the file does
 def _check_is_overlay(overlay: object) -> None:
     if not isinstance(overlay, Overlay):
         hint = f"; did you mean {overlay.__name__}()?" if isinstance(overlay, type) else ""
@@ -119,7 +119,7 @@ def source_digest(overlay: type[Overlay]) -> bytes | None:
         file = getattr(sys.modules.get(name), "__file__", None)
         try:
             digests += sha256(Path(file or "").read_bytes())
-        except OSError:  # a class that was typed in, or loaded from elsewhere
+        except OSError:  # a class defined at a prompt, or loaded from elsewhere
             return None
     return sha256(digests) if digests else b""
 
@@ -127,7 +127,7 @@ def source_digest(overlay: type[Overlay]) -> bytes | None:
 def typed(
     schema: Schema, body: Fields, *, parent_id: LeafHash | None = None, expires_at: int | None = None
 ) -> Draft:
-    """Return a message with a body of a schema, to be sent."""
+    """Return a draft with a body of a schema."""
     return Draft(
         None,
         schema=schema.schema_id,

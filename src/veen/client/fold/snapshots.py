@@ -1,4 +1,4 @@
-"""Snapshots of states: made from a stream, and checked against it."""
+"""Snapshots of states: created from a stream, and verified against it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Progress = Callable[[int], None] | None
 
 @dataclass(frozen=True, slots=True)
 class SnapshotState:
-    """A state at a position of the log, as a fold returns it."""
+    """The hash of a state at a position of the log."""
 
     epoch: int
     upto: int
@@ -32,7 +32,7 @@ class SnapshotState:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The first thing in which a snapshot and the log differ."""
+    """The first field in which a snapshot and the log differ."""
 
     field: str
     expected: str
@@ -44,9 +44,9 @@ class SnapshotCheck:
     """A snapshot compared with the log.
 
     Attributes:
-        state: The state that the log gives; None if there is no snapshot.
+        state: The state that the log gives; None if the log is too short.
         snapshot_seq: The position of the snapshot; None if there is none.
-        mismatch: Where the snapshot is not what the log says; None if it is.
+        mismatch: The first field in which they differ; None if they agree.
     """
 
     state: SnapshotState | None
@@ -55,12 +55,12 @@ class SnapshotCheck:
 
     @property
     def consistent(self) -> bool:
-        """Whether it is what the log says (SNP-006)."""
+        """Whether the snapshot agrees with the log (SNP-006)."""
         return self.mismatch is None
 
 
 def class_overlay(state_class: str) -> Overlay:
-    """Return the fold of a class of states (SNP-004)."""
+    """Return the overlay of a class of states (SNP-004)."""
     try:
         return registry.overlay_class(state_class)()
     except KeyError:
@@ -74,9 +74,9 @@ def _is_keyed(overlay: Overlay) -> bool:
 def _epoch_with(
     client: Driver, stream: str, upto: int, root: bytes | None = None, until: Place | None = None
 ) -> int | None:
-    """Return the newest epoch of a stream with an entry ``upto``; if one has this root there, that one.
+    """Return the newest epoch with an entry ``upto``, preferably one that has this root there; else None.
 
-    ``until`` is the place of a snapshot: what it is of is not behind it (SNP-008).
+    ``until`` is the position of the snapshot, which cannot be of entries after it (SNP-008).
     """
     session = client.session
     client.run(session.connect())
@@ -104,9 +104,9 @@ def fold_state(
     epoch: int | None = None,
     progress: Progress = None,
 ) -> SnapshotState | None:
-    """Fold a state; None if the stream is shorter than ``upto``, which is of the newest epoch that has it.
+    """Fold a state; None if the stream has no entry ``upto``, by default in the newest epoch that has one.
 
-    ``state_id`` is a wallet or an account, or the stream itself where there is one state of it.
+    ``state_id`` is a wallet or an account, or the stream itself if it has only one state.
     """
     overlay = class_overlay(state_class)
     whole = labels.stream_id(stream)
@@ -118,15 +118,15 @@ def fold_state(
         epoch = _epoch_with(client, stream, upto)
         if epoch is None:
             return None
-    found = interpret(client, overlay, stream, upto=upto, epoch=epoch, progress=progress)
-    reached = found.reached[-1] if found.reached else None
+    folded = interpret(client, overlay, stream, upto=upto, epoch=epoch, progress=progress)
+    reached = folded.reached[-1] if folded.reached else None
     if reached is None or (upto is not None and (reached.epoch, reached.upto_seq) != (epoch, upto)):
         return None
     if _is_keyed(overlay):
         assert state_id is not None
-        value = overlay.serialized_key(found.tables, state_id)
+        value = overlay.serialized_key(folded.tables, state_id)
     else:
-        value = overlay.serialized(found.tables)
+        value = overlay.serialized(folded.tables)
     return SnapshotState(reached.epoch, reached.upto_seq, reached.mmr_root, state_hash(state_class, value))
 
 
@@ -139,7 +139,7 @@ def make_snapshot(
     upto: int | None = None,
     progress: Progress = None,
 ) -> Fields:
-    """Return the body of a snapshot: of all entries that are there, or up to one."""
+    """Return the body of a snapshot of all entries, or of those up to a position."""
     state = fold_state(
         client, stream, state_class=state_class, state_id=state_id, upto=upto, progress=progress
     )
@@ -166,13 +166,13 @@ def verify_snapshot(
 ) -> SnapshotCheck:
     """Fold a state again, and compare it with the last snapshot of it (SNP-005).
 
-    Of which epoch it is says the root: the one that was expected, else that of the snapshot.
+    The root determines the epoch: the expected root if there is one, else that of the snapshot.
     """
     snapshots = Snapshots()
     tables = interpret(client, snapshots, stream, progress=progress).tables
-    said = snapshots.find(tables, state_id, upto, state_class, expected_root)
-    until = None if said is None else (said.epoch, said.stream_seq)
-    root = expected_root if said is None or expected_root is not None else said.mmr_root
+    snapshot = snapshots.find(tables, state_id, upto, state_class, expected_root)
+    until = None if snapshot is None else (snapshot.epoch, snapshot.stream_seq)
+    root = expected_root if snapshot is None or expected_root is not None else snapshot.mmr_root
     epoch = _epoch_with(client, stream, upto, root, until)
     state = (
         None
@@ -187,15 +187,15 @@ def verify_snapshot(
             progress=progress,
         )
     )
-    seq = None if said is None else said.stream_seq
+    seq = None if snapshot is None else snapshot.stream_seq
     if state is None:
         return SnapshotCheck(None, seq, Mismatch("upto_stream_seq", str(upto), "the stream is shorter"))
     pairs = []
     if expected_root is not None:
         pairs.append(("expected_root", expected_root, state.mmr_root))
-    if said is not None:
-        pairs.append(("mmr_root", said.mmr_root, state.mmr_root))
-        pairs.append(("state_hash", said.state_hash, state.state_hash))
+    if snapshot is not None:
+        pairs.append(("mmr_root", snapshot.mmr_root, state.mmr_root))
+        pairs.append(("state_hash", snapshot.state_hash, state.state_hash))
     for name, expected, actual in pairs:
         if expected != actual:
             return SnapshotCheck(state, seq, Mismatch(name, expected.hex(), actual.hex()))

@@ -1,7 +1,7 @@
-"""Cached summaries: LMDB files in the client's directory, one for each overlay of a stream.
+"""Cached summaries: LMDB files in the client directory, one for each overlay of a stream.
 
-Whoever reads has a snapshot; one at a time writes, and nobody waits for another. Everything in them can be
-made again from the log, so whatever is not as it was written is thrown away.
+Readers have snapshots; there is one writer at a time, and no process waits for another. Everything in the
+files can be rebuilt from the log, so damaged data is discarded.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def _damaged(error: Exception) -> DamagedTreeError:
 
 
 class _Environment:
-    """LMDB wants a file opened once in a process: those who use it share this, and the last closes it."""
+    """LMDB allows a process to open a file only once: all users share this, and the last one closes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,7 +38,7 @@ class _Environment:
 
 
 class SealedRows:
-    """Rows of a file, as a transaction sees them."""
+    """The rows of a file as a transaction sees them, sealed in the file."""
 
     def __init__(self, env: _Environment, vault: Vault, *, write: bool = False) -> None:
         self._env = env
@@ -59,7 +59,7 @@ class SealedRows:
         self.txn.put(key, self._vault.seal(key, value))
 
     def seek(self, key: bytes) -> bytes | None:
-        """Return the key of the first row at a key or behind it."""
+        """Return the key of the first row at or after a key."""
         try:
             with self.txn.cursor() as cursor:
                 return bytes(cursor.key()) if cursor.set_range(key) else None
@@ -67,7 +67,7 @@ class SealedRows:
             raise _damaged(error) from None
 
     def seek_back(self, key: bytes) -> bytes | None:
-        """Return the key of the last row at a key or before it."""
+        """Return the key of the last row at or before a key."""
         try:
             with self.txn.cursor() as cursor:
                 if cursor.set_range(key):
@@ -82,20 +82,20 @@ _guard = threading.Lock()
 
 
 def _environment(path: Path) -> _Environment:
-    """Open a file, or make it; one that is damaged is rebuilt."""
+    """Open or create a file; a damaged one is replaced by an empty one."""
     with _guard:
-        found = _open.get(str(path))
-        if found is None:
+        environment = _open.get(str(path))
+        if environment is None:
             try:
-                found = _Environment(path)
+                environment = _Environment(path)
             except DamagedClientFileError:
-                found = _renewed(path)
-            _open[str(path)] = found
-        return found
+                environment = _recreate(path)
+            _open[str(path)] = environment
+        return environment
 
 
-def _renewed(path: Path) -> _Environment:
-    """Remove a damaged file and make a new one, unless another process is writing just now."""
+def _recreate(path: Path) -> _Environment:
+    """Replace a damaged file by an empty one, unless another process is writing to it."""
     with _locked(path) as alone:
         if not alone:
             raise SummaryCacheError("another process is writing them")
@@ -108,8 +108,8 @@ def _renewed(path: Path) -> _Environment:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Keep other writers away; False if there is one."""
-    with _keeping():
+    """Acquire the writer lock without waiting; False if another writer holds it."""
+    with _as_cache_error():
         fd = lock(path, wait=False)
     try:
         yield fd is not None
@@ -122,27 +122,27 @@ class SummaryFile:
     """The file of one overlay of one stream."""
 
     def __init__(self, root: Path, vault: Vault) -> None:
-        """``root`` is the directory of the client; SummaryCacheError if nothing can be cached there."""
+        """``root`` is the client directory; SummaryCacheError if nothing can be cached there."""
         self._vault = vault
         self.name = vault.name
-        place = root / OVERLAYS_DIR
-        self.path = (place / vault.name(b"file").hex()).with_suffix(".lmdb")
-        with _keeping():
-            place.mkdir(mode=0o700, exist_ok=True)
+        directory = root / OVERLAYS_DIR
+        self.path = (directory / vault.name(b"file").hex()).with_suffix(".lmdb")
+        with _as_cache_error():
+            directory.mkdir(mode=0o700, exist_ok=True)
             self._env = _environment(self.path)
 
     def snapshot(self) -> SealedRows:
-        """Return the rows as they are now; they stay so, whatever is written."""
-        with _keeping():
+        """Return a snapshot of the rows: later writes do not show in it."""
+        with _as_cache_error():
             return SealedRows(self._env, self._vault)
 
     def alone(self) -> contextlib.AbstractContextManager[bool]:
-        """Keep other writers away; False if there is one."""
+        """Acquire the writer lock without waiting; False if another writer holds it."""
         return _locked(self.path)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator["CacheWriter"]:
-        """Write rows: all that was committed is kept, whatever happens."""
+        """Write rows, and commit at the end; earlier commits persist if the block fails."""
         try:
             writing = CacheWriter(self._env, self._vault)
             try:
@@ -154,7 +154,7 @@ class SummaryFile:
             raise SummaryCacheError(_why(error)) from None
 
     def clear(self) -> None:
-        """Remove all rows; the file itself, if it is no longer one."""
+        """Remove all rows; replace the file if LMDB cannot use it."""
         try:
             with self._env.lmdb.begin(write=True) as txn:
                 txn.drop(self._env.lmdb.open_db(txn=txn), delete=False)
@@ -162,34 +162,34 @@ class SummaryFile:
             with _guard:
                 _open.pop(str(self.path), None)
             remove_environment(self.path)
-            with _keeping():
+            with _as_cache_error():
                 self._env = _environment(self.path)
-        with _keeping():
+        with _as_cache_error():
             settle(self._env.lmdb, self.path)
 
 
 class CacheWriter:
-    """Rows that are being written, in one transaction after the other."""
+    """Rows to write, in one transaction after the other."""
 
     def __init__(self, env: _Environment, vault: Vault) -> None:
         self._env = env
         self.rows = SealedRows(env, vault, write=True)
 
     def commit(self) -> None:
-        """Keep what was written so far."""
+        """Commit the rows written so far, and begin the next transaction."""
         self.rows.txn.commit()
-        with _keeping():
+        with _as_cache_error():
             settle(self._env.lmdb, self._env.path)
         self.rows.txn = self._env.lmdb.begin(write=True)
 
     def end(self) -> None:
-        """Forget what was not committed."""
+        """Abort the transaction."""
         self.rows.txn.abort()
 
 
 @contextlib.contextmanager
-def _keeping() -> Iterator[None]:
-    """Say of what can go wrong with the file itself that nothing is kept."""
+def _as_cache_error() -> Iterator[None]:
+    """Convert errors of the file to SummaryCacheError."""
     try:
         yield
     except (OSError, ClientStateError, lmdb.Error) as error:
