@@ -1,9 +1,9 @@
-"""The directory of a client: keys, card, state, tokens, and messages on their way.
+"""The directory of a client: keys, card, state, tokens and outbox.
 
 keystore.enc        secrets, sealed              keystore.key    its key, if there is no passphrase
-identity_card.pub   the public half              state.json      what was seen and checked
-caps/*.cap          capability tokens            outbox/*.msgs   sent, and not answered yet
-receipts.cborseq    receipts of own messages     payloads.cborseq   the messages, sealed as they are
+identity_card.pub   public keys                  state.json      what was verified; counters
+caps/*.cap          capability tokens            outbox/*.msgs   messages not acknowledged yet
+receipts.cborseq    receipts of own messages     payloads.cborseq   own messages, sealed
 *.veen-fraud        evidence against a hub       lock            one writer at a time
 """
 
@@ -42,12 +42,12 @@ LOCK: Final = "lock"
 
 _WAITING: Final = re.compile(rf"{hexadecimal.HEX32_PATTERN}\.msgs")
 
-#: Asks for a passphrase; None if nobody can be asked.
+# Prompts for a passphrase; None if there is no way to.
 AskPassphrase = Callable[[], bytes | None]
 
 
 class ClientHome:
-    """Files of one client. Locking is the caller's: ``hold`` around whatever reads and then writes."""
+    """The files of one client. Callers lock: they ``hold`` it around a read followed by a write."""
 
     def __init__(self, root: Path, random: RandomBytes = os.urandom) -> None:
         self.root = root
@@ -66,7 +66,7 @@ class ClientHome:
         replace: bool = False,
         random: RandomBytes = os.urandom,
     ) -> "ClientHome":
-        """Make the directory of a new client; one that is there is not touched unless ``replace``."""
+        """Create the directory of a new client; an existing one is changed only with ``replace``."""
         home = cls(root, random)
         if (root / KEYSTORE).exists() and not replace:
             raise KeystoreError(
@@ -86,7 +86,7 @@ class ClientHome:
         return home
 
     def save_secrets(self, secrets: Secrets, passphrase: bytes | None, now: int) -> None:
-        """Seal the secrets, and write the card that goes with them."""
+        """Seal and write the secrets, and the card that belongs to them."""
         path = self.root / KEY_FILE
         if passphrase is not None:
             key = passphrase
@@ -101,7 +101,7 @@ class ClientHome:
         write_file(self.root / CARD, secrets.card(now).encode(), 0o644)
 
     def load_secrets(self, ask: AskPassphrase) -> tuple[Secrets, bytes | None]:
-        """Open the keystore; returns the passphrase as well, for writing it again."""
+        """Open the keystore; return the passphrase too, which is needed to rewrite it."""
         path = self.root / KEYSTORE
         try:
             sealed = SealedKeystore.decode(path.read_bytes())
@@ -126,29 +126,29 @@ class ClientHome:
     # --- state ----------------------------------------------------------------------------------------------
 
     def hold(self) -> contextlib.AbstractContextManager[None]:
-        """Keep other processes from changing anything meanwhile."""
+        """Hold the lock that excludes other processes that write."""
         return locked(self.root / LOCK)
 
     def holding(self) -> FileLock:
-        """Return the lock, to be acquired and closed."""
+        """Return the lock, for the caller to acquire and close."""
         return FileLock(self.root / LOCK)
 
     def load(self) -> State:
-        """Read the state; a client that has none starts with nothing seen."""
+        """Read the state; empty if there is no file."""
         path = self.root / STATE
         return State.decode(path.read_bytes()) if path.exists() else State()
 
     def save(self, state: State) -> None:
-        """Replace the state as a whole."""
+        """Replace the state atomically."""
         write_file(self.root / STATE, state.encode())
 
     def update(self, change: Callable[[State], None]) -> None:
-        """Change the newest state, alone."""
+        """Change the stored state, under the lock."""
         with self.hold():
             self.change(change)
 
     def change(self, change: Callable[[State], T]) -> T:
-        """Change the newest state, and return what the change returns; the caller holds the lock."""
+        """Change the stored state, and return what ``change`` returns; the caller holds the lock."""
         state = self.load()
         before = state.encode()
         outcome = change(state)
@@ -156,29 +156,29 @@ class ClientHome:
             self.save(state)
         return outcome
 
-    # --- messages on their way ------------------------------------------------------------------------------
+    # --- outbox and sent messages ---------------------------------------------------------------------------
 
     def _waiting(self) -> list[Path]:
-        place = self.root / OUTBOX_DIR
+        directory = self.root / OUTBOX_DIR
         return (
-            sorted(path for path in place.iterdir() if _WAITING.fullmatch(path.name))
-            if place.is_dir()
+            sorted(path for path in directory.iterdir() if _WAITING.fullmatch(path.name))
+            if directory.is_dir()
             else []
         )
 
     def put_outbox(self, label: Label, msgs: list[Msg]) -> None:
-        """Keep messages until they are answered; nothing is sent before."""
-        place = self.root / OUTBOX_DIR
-        place.mkdir(mode=0o700, exist_ok=True)
-        write_file(place / f"{label.hex()}.msgs", encode_sequence(msgs))
+        """Store messages before they are sent, until they are acknowledged."""
+        directory = self.root / OUTBOX_DIR
+        directory.mkdir(mode=0o700, exist_ok=True)
+        write_file(directory / f"{label.hex()}.msgs", encode_sequence(msgs))
 
     def outbox(self, label: Label) -> list[Msg]:
-        """Return the messages of a label that were sent and not answered."""
+        """Return the messages of a label that are not acknowledged yet."""
         path = self.root / OUTBOX_DIR / f"{label.hex()}.msgs"
         return decode_sequence(path.read_bytes(), Msg) if path.exists() else []
 
     def clear_outbox(self, label: Label) -> None:
-        """Forget the messages of a label: they are answered. If they come back, they are sent again."""
+        """Remove acknowledged messages of a label. If a crash undoes the removal, they are sent again."""
         remove_file(self.root / OUTBOX_DIR / f"{label.hex()}.msgs")
 
     def set_aside(self, label: Label, msg: Msg) -> Path:
@@ -188,12 +188,12 @@ class ClientHome:
         return path
 
     def keep_sent(self, msgs: list[Msg], receipts: list[Receipt]) -> None:
-        """Store receipts of own messages, and those of the messages that are to be stored."""
+        """Append receipts of own messages, and the messages that are to be stored."""
         append_file(self.root / RECEIPTS, encode_sequence(receipts))
         append_file(self.root / PAYLOADS, encode_sequence(msgs))
 
     def keep_fraud(self, fraud: Fraud) -> Path:
-        """Write evidence to a file of its own."""
+        """Write evidence of fraud to a file."""
         path = self.root / fraud.file_name
         write_file(path, fraud.encode(), 0o644)
         return path
@@ -201,28 +201,28 @@ class ClientHome:
     # --- capability tokens ----------------------------------------------------------------------------------
 
     def keep_token(self, token: CapToken) -> Path:
-        """Keep a token, by its reference."""
-        place = self.root / CAPS_DIR
-        place.mkdir(mode=0o700, exist_ok=True)
-        path = place / f"{token.auth_ref.hex()}.cap"
+        """Store a token under its reference."""
+        directory = self.root / CAPS_DIR
+        directory.mkdir(mode=0o700, exist_ok=True)
+        path = directory / f"{token.auth_ref.hex()}.cap"
         write_file(path, token.encode())
         return path
 
     def tokens(self) -> dict[AuthRef, CapToken]:
         """Return the stored tokens, in the order in which they were stored."""
-        place = self.root / CAPS_DIR
-        found = {}
-        paths = place.glob("*.cap") if place.is_dir() else ()
+        directory = self.root / CAPS_DIR
+        tokens = {}
+        paths = directory.glob("*.cap") if directory.is_dir() else ()
         for path in sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name)):
             token = CapToken.decode(path.read_bytes())
-            found[token.auth_ref] = token
-        return found
+            tokens[token.auth_ref] = token
+        return tokens
 
     def token_for(self, stream: StreamId, client_id: VerifyKey) -> CapToken | None:
-        """Return a token that lets this key write to a stream: the one stored last."""
-        fitting = [
+        """Return the token stored last that permits this key to write to a stream."""
+        matching = [
             token
             for token in self.tokens().values()
             if stream in token.allow.stream_ids and token.subject_pk == client_id
         ]
-        return fitting[-1] if fitting else None
+        return matching[-1] if matching else None

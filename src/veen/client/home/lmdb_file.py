@@ -1,7 +1,7 @@
-"""LMDB files of a client: opened only if they are whole.
+"""LMDB files of a client: opened only if they are complete.
 
-LMDB maps its file and trusts what its first pages say of the others. Where the file is shorter, touching what
-is missing ends the process, so that is found out before.
+LMDB maps its file and trusts the page count in its first pages. If the file is shorter, access to a missing
+page kills the process (SIGBUS), so the size is checked first.
 """
 
 import os
@@ -13,17 +13,17 @@ from veen.client.errors import ClientStateError, DamagedClientFileError
 from veen.stdx.atomic_file import PRIVATE
 from veen.stdx.grammar import counted
 
-#: Processes and threads that read a file at the same time.
+# Concurrent readers of a file, in all processes.
 _MAX_READERS = 512
 
 
 def open_environment(path: Path, map_size: int) -> lmdb.Environment:
     """Open or create a file.
 
-    Raises ClientStateError if it cannot be used, DamagedClientFileError if it is not whole.
+    Raises ClientStateError if it cannot be used, DamagedClientFileError if it is damaged or truncated.
     """
     try:
-        if path.exists() and not path.stat().st_size:  # LMDB would take it for a new one
+        if path.exists() and not path.stat().st_size:  # LMDB would treat it as new
             raise DamagedClientFileError(f"{path} is damaged: it is empty")
         environment = lmdb.open(
             str(path),
@@ -42,21 +42,21 @@ def open_environment(path: Path, map_size: int) -> lmdb.Environment:
     if missing:
         environment.close()
         raise DamagedClientFileError(f"{path} is damaged: {counted(missing, 'byte')} missing at the end")
-    environment.reader_check()  # places of processes that were killed
+    environment.reader_check()  # frees the slots of killed processes
     return environment
 
 
 def _missing(environment: lmdb.Environment, path: Path) -> int:
-    """Return by how much a file is shorter than it says; only its first pages are looked at."""
+    """Return how many bytes a file is shorter than its page count; only its first pages are read."""
     pages = environment.info()["last_pgno"] + 1
     return max(0, pages * environment.stat()["psize"] - path.stat().st_size)
 
 
 def settle(environment: lmdb.Environment, path: Path) -> None:
-    """Make a file as long as it says, after something was written.
+    """Extend a file to its page count, after a commit.
 
-    Pages that a transaction has taken and given back are not written. Only where they are there all the same
-    is a file that is shorter one that was cut.
+    Pages that a transaction allocated and freed again are never written. Extending the file makes sure that
+    a shorter one was truncated.
     """
     missing = _missing(environment, path)
     if missing:
@@ -64,6 +64,6 @@ def settle(environment: lmdb.Environment, path: Path) -> None:
 
 
 def remove_environment(path: Path) -> None:
-    """Remove a file with its locks: those who still have them open do not meet those of the next one."""
+    """Remove a file and its lock file, so that processes that have them open do not affect the next one."""
     path.with_name(path.name + "-lock").unlink(missing_ok=True)
     path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""state.json: what a client has seen and checked, and which numbers it has used (RSY0-005, CLI-076)."""
+"""state.json: what a client has verified, and the sequence numbers it has used (RSY0-005, CLI-076)."""
 
 import json
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _VERSION: Final = 1
 
 @dataclass(slots=True)
 class Writer:
-    """How far one client key has come in a label."""
+    """The last sequence number that a client key has used in a label."""
 
     client_seq: int = 0
     first_sent_at: int = 0
@@ -28,7 +28,7 @@ class Writer:
 
 @dataclass(slots=True)
 class LabelState:
-    """A label as far as it was checked: the prefix 1 to ``peaks.size``, and its last receipt."""
+    """The verified prefix of a label: entries 1 to ``peaks.size``, and the last receipt."""
 
     hub_id: HubId
     stream_id: StreamId
@@ -37,17 +37,17 @@ class LabelState:
     peaks: Peaks = field(default_factory=Peaks.empty)
     receipt: Receipt | None = None
     prev_ack: int = 0
-    #: The last entry that was handed to the application: where reading goes on.
+    # The last entry that the application has consumed; reading resumes after it.
     read_seq: int = 0
     writers: dict[VerifyKey, Writer] = field(default_factory=dict)
 
     @property
     def last_seq(self) -> int:
-        """The last entry that was checked; 0 for none."""
+        """The last verified entry; 0 for none."""
         return self.peaks.size
 
     def advance(self, peaks: Peaks, receipt: Receipt) -> None:
-        """Keep a longer prefix; a shorter one is no news."""
+        """Set a longer prefix; ignore a shorter one."""
         if peaks.size > self.peaks.size:
             self.peaks, self.receipt = peaks, receipt
 
@@ -73,12 +73,12 @@ class LabelState:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "LabelState":
-        """Parse the JSON form; its parts must agree."""
+        """Parse the JSON form; receipt and peaks must agree."""
         peaks = Peaks(
             value["last_stream_seq"], tuple(NodeHash(bytes.fromhex(text)) for text in value["peaks"])
         )
         receipt = value["last_receipt"]
-        made = cls(
+        label_state = cls(
             hub_id=HubId(bytes.fromhex(value["hub_id"])),
             stream_id=StreamId(bytes.fromhex(value["stream_id"])),
             stream=value["stream"],
@@ -92,33 +92,33 @@ class LabelState:
                 for key, item in value["writers"].items()
             },
         )
-        kept = made.receipt
-        if (kept is None) != (peaks.size == 0):
+        last = label_state.receipt
+        if (last is None) != (peaks.size == 0):
             raise ValueError("peaks without a receipt")
-        if kept is not None and (kept.stream_seq, kept.mmr_root) != (peaks.size, peaks.root):
+        if last is not None and (last.stream_seq, last.mmr_root) != (peaks.size, peaks.root):
             raise ValueError("the peaks are not those of the last receipt")
-        return made
+        return label_state
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A hub that this client believes: its signed identity, and how it came to be believed."""
+    """A hub that this client trusts: its signed identity, and why it is trusted."""
 
     identity: HubIdentity
     sig: Signature
     how: str
     pinned_at: int
     profile_id: str
-    #: Every name under which it was reached, the newest last.
+    # Every name by which it was reached, the most recent last.
     names: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """The name under which it was reached last."""
+        """The name by which it was reached last."""
         return self.names[-1] if self.names else ""
 
     def reached(self, name: str) -> tuple[str, ...]:
-        """Return the names, with one that is the newest now."""
+        """Return the names with this one as the most recent."""
         return (*(item for item in self.names if item != name), name)
 
     def to_json(self) -> dict[str, Any]:
@@ -147,19 +147,19 @@ class Pin:
 
 @dataclass(slots=True)
 class State:
-    """Everything that a client remembers."""
+    """The state of a client."""
 
     pins: dict[HubId, Pin] = field(default_factory=dict)
     labels: dict[Label, LabelState] = field(default_factory=dict)
 
     @property
     def profile_id(self) -> str | None:
-        """The profile of the hub that was pinned last."""
+        """The profile of the most recently pinned hub."""
         newest = max(self.pins.values(), key=lambda pin: pin.pinned_at, default=None)
         return None if newest is None else newest.profile_id
 
     def encode(self) -> bytes:
-        """Return the file; equal states give equal bytes."""
+        """Encode the file; equal states give equal bytes."""
         value = {
             "version": _VERSION,
             "profile_id": self.profile_id,
@@ -170,7 +170,7 @@ class State:
 
     @classmethod
     def decode(cls, data: bytes) -> "State":
-        """Read the file."""
+        """Decode the file."""
         try:
             value = json.loads(data)
             if value["version"] != _VERSION:

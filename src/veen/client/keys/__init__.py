@@ -1,1 +1,1 @@
-"""Keys of a client: keystore, identity card, stream keys and the vault of rows."""
+"""Keys of a client: keystore, identity card, stream keys, and a vault for rows of files."""

@@ -1,8 +1,7 @@
 """The identity card: the public half of a client, signed by its own identity key.
 
-With a card, anybody can seal messages to its owner and issue capability tokens for the owner. It is handed
-over out of band. When the client's key changes there is a new one, and only those who are given both can tell
-that they belong together.
+With a card, anyone can seal messages to its owner and issue capability tokens for the owner. It is exchanged
+out of band. Key rotation creates a new card, and only those who have both cards can link the two keys.
 """
 
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from veen.core.encoding.wire_object import Nested, Wire
 from veen.core.errors import Detail, ProtocolError
 from veen.core.types import ReaderPublicKey, Signature, VerifyKey
 
-#: More than anybody keeps; a card is read by strangers.
+# A bound for untrusted input; more than any client has.
 _MAX_PREKEYS: Final = 16
 _UNSIGNED: Final = Signature(bytes(ed25519.SIGNATURE_BYTES))
 _PREKEY_TAG: Final = "veen/prekey"
@@ -26,7 +25,7 @@ _CARD_TAG: Final = "veen/identity-card"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prekey(Wire):
-    """A key to seal to until a time, signed by the owner's identity (KEX0-004)."""
+    """A key to seal messages to, with an expiry, signed by the owner's identity (KEX0-004)."""
 
     SHAPE: ClassVar = MapShape(
         "prekey", Field("key", B32, key=1), Field("expires_at", UINT, key=2), Field("sig", B64, key=3)
@@ -38,7 +37,7 @@ class Prekey(Wire):
 
     @classmethod
     def sign(cls, identity: ed25519.SigningKey, key: ReaderPublicKey, expires_at: int) -> Self:
-        """Sign a prekey."""
+        """Create a signed prekey."""
         return cls(
             key=key,
             expires_at=expires_at,
@@ -52,16 +51,16 @@ class Prekey(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityCard(Wire):
-    """The public keys of a client's owner: to verify signatures, to seal messages, and to grant access.
+    """The public keys of a client, for verifying signatures, sealing messages, and granting access.
 
     Attributes:
         id_sign: The identity key, which does not change.
-        id_dh: The key to seal messages to if there is no prekey.
-        client_id: The key that signs messages at present.
-        created_at: When the card was made, in seconds since 1970.
+        id_dh: The key to seal messages to if no prekey is valid.
+        client_id: The key that currently signs messages.
+        created_at: When the client was created, in seconds since 1970.
         prekeys: Keys to seal messages to, each for a limited time.
         name: The name that the owner chose.
-        sig: Signature of all of it with the identity key.
+        sig: Signature of all other fields with the identity key.
     """
 
     SHAPE: ClassVar = MapShape(
@@ -95,7 +94,7 @@ class IdentityCard(Wire):
         prekeys: Iterable[Prekey],
         name: str | None,
     ) -> Self:
-        """Sign a card."""
+        """Create a signed card."""
         card = cls(
             id_sign=identity.public_key,
             id_dh=id_dh,
@@ -118,7 +117,7 @@ class IdentityCard(Wire):
 
     @classmethod
     def read(cls, data: bytes) -> Self:
-        """Decode a card and check it."""
+        """Decode and verify a card."""
         card = cls.decode(data)
         try:
             card.verify()
@@ -127,6 +126,6 @@ class IdentityCard(Wire):
         return card
 
     def seal_key(self, now: int) -> ReaderPublicKey:
-        """Return the key to seal to: the prekey that is good longest, else the one of the identity."""
-        good = [prekey for prekey in self.prekeys if now < prekey.expires_at]
-        return max(good, key=lambda prekey: prekey.expires_at).key if good else self.id_dh
+        """Return the key to seal to: the valid prekey that expires last, else that of the identity."""
+        valid = [prekey for prekey in self.prekeys if now < prekey.expires_at]
+        return max(valid, key=lambda prekey: prekey.expires_at).key if valid else self.id_dh

@@ -1,10 +1,10 @@
-"""keystore.enc: the secrets of a client, sealed under a passphrase or a key in a file beside it.
+"""keystore.enc: the secrets of a client, sealed under a passphrase or the key in keystore.key.
 
-Argon2id makes the key of a passphrase; XChaCha20-Poly1305 seals, and binds what stands before: so neither the
-parameters nor the kind can be changed unseen. A client without a passphrase (CLI-053) is protected by the
-mode of its files and nothing else.
+Argon2id derives the key from a passphrase. XChaCha20-Poly1305 seals, with the other fields as associated
+data, so that changes of the kind or the parameters are detected. A client without a passphrase (CLI-053) is
+protected only by file permissions.
 
-A passphrase comes from a variable, a file or a person at a terminal, in this order.
+Sources of the passphrase, in this order: a variable, a file, a prompt.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,16 +35,16 @@ from veen.core.types import RandomBytes, ReaderPublicKey, ReaderSecretKey, Strea
 KEY_BYTES: Final = 32
 _SALT_BYTES: Final = 16
 _NONCE_BYTES: Final = 24
-#: RFC 9106 section 4, second recommendation: three passes over 64 MiB.
+# RFC 9106 section 4, second recommendation: three passes over 64 MiB.
 _PASSES: Final = 3
 _MEMORY: Final = 64 << 20
-#: A file from elsewhere must not make us take all memory or an hour.
-_MOST_PASSES, _MOST_MEMORY = 16, 1 << 30
-#: How long prekeys are good.
+# Bounds for untrusted files, which could otherwise exhaust memory or take hours.
+_MAX_PASSES, _MAX_MEMORY = 16, 1 << 30
+# Lifetime of a prekey.
 PREKEY_SEC: Final = 30 * 86_400
 
-#: Prekeys that a card shows, the newest.
-_MOST_SHOWN: Final = 16
+# A card has the newest prekeys.
+_MAX_CARD_PREKEYS: Final = 16
 
 _BY_PASSPHRASE: Final = "argon2id"  # noqa: S105 - a kind of keystore
 _BY_FILE: Final = "file"
@@ -52,7 +52,7 @@ _BY_FILE: Final = "file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedKeystore(Wire):
-    """The file: how its key is made, and the sealed secrets."""
+    """The file: the parameters of key derivation, and the sealed secrets."""
 
     SHAPE: ClassVar = MapShape(
         "keystore",
@@ -75,7 +75,7 @@ class SealedKeystore(Wire):
     def _validate(self) -> None:
         if self.kdf not in (_BY_PASSPHRASE, _BY_FILE):
             raise ProtocolError(Detail.VALUE, f"unknown kind of keystore: {self.kdf!r}", field="kdf")
-        if not (0 < self.passes <= _MOST_PASSES and 8 << 10 <= self.memory <= _MOST_MEMORY):
+        if not (0 < self.passes <= _MAX_PASSES and 8 << 10 <= self.memory <= _MAX_MEMORY):
             raise ProtocolError(
                 Detail.VALUE, "the parameters of the keystore are out of range", field="memory"
             )
@@ -84,7 +84,7 @@ class SealedKeystore(Wire):
 
     @property
     def by_passphrase(self) -> bool:
-        """Whether a passphrase opens it, and not the file beside it."""
+        """Whether it is sealed under a passphrase rather than a key file."""
         return self.kdf == _BY_PASSPHRASE
 
     def _key(self, secret: bytes) -> bytes:
@@ -110,7 +110,7 @@ class SealedKeystore(Wire):
         return replace(empty, sealed=sealed)
 
     def open(self, secret: bytes) -> "Secrets":
-        """Open with the passphrase or the key of the file."""
+        """Open it with the passphrase, or with the key from the key file."""
         try:
             data = aead_decrypt(self.sealed, self._bound(), self.nonce, self._key(secret))
         except (CryptoError, ValueError):
@@ -121,7 +121,7 @@ class SealedKeystore(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientKey(Wire):
-    """A key that messages are signed with, and since when."""
+    """A key that signs messages, and when it was created."""
 
     SHAPE: ClassVar = MapShape("client_key", Field("seed", B32, key=1), Field("created_at", UINT, key=2))
 
@@ -136,7 +136,7 @@ class ClientKey(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrekeySecret(Wire):
-    """The secret half of a prekey; it opens old messages for ever."""
+    """The secret key of a prekey; it is retained to open old messages."""
 
     SHAPE: ClassVar = MapShape("prekey_secret", Field("secret", B32, key=1), Field("expires_at", UINT, key=2))
 
@@ -163,20 +163,20 @@ class StreamKey(Wire):
 
     @property
     def public_key(self) -> ReaderPublicKey:
-        """What members seal to."""
+        """The key that members seal messages to."""
         return hpke.public_key(ReaderSecretKey(self.secret))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Secrets(Wire):
-    """All secrets of a client; the last of each list is in force.
+    """All secrets of a client; the last item of each list is the current one.
 
     Attributes:
         id_sign: Seed of the identity key.
-        id_dh: The secret half of the key that messages are sealed to.
-        clients: The keys that have signed messages.
-        prekeys: The secret halves of prekeys.
-        streams: The keys of streams that this client is a member of.
+        id_dh: The secret key of the identity, to open messages.
+        clients: The keys that sign messages.
+        prekeys: The secret keys of prekeys.
+        streams: The reader keys of streams that this client is a member of.
         name: The name that the owner chose.
     """
 
@@ -199,12 +199,12 @@ class Secrets(Wire):
     name: str | None = None
 
     def __repr__(self) -> str:
-        """Show no secret, whoever prints this."""
+        """Show no secret."""
         return f"Secrets({self.identity.public_key.hex()})"
 
     @classmethod
     def generate(cls, random: RandomBytes, now: int, name: str | None = None) -> Self:
-        """Make the keys of a new client."""
+        """Generate the keys of a new client."""
         return cls(
             id_sign=random(SEED_BYTES),
             id_dh=random(hpke.KEY_BYTES),
@@ -216,16 +216,16 @@ class Secrets(Wire):
 
     @property
     def identity(self) -> SigningKey:
-        """The key that stands for the person: it signs cards and capability tokens, and never changes."""
+        """The identity key, which never changes: it signs cards and capability tokens."""
         return SigningKey.from_seed(self.id_sign)
 
     @property
     def client(self) -> ClientKey:
-        """The key in force that messages are signed with."""
+        """The key that currently signs messages."""
         return self.clients[-1]
 
     def client_ids(self) -> set[VerifyKey]:
-        """Return all keys that this client has written with, the identity's included."""
+        """Return all keys that have signed messages of this client, including that of the identity."""
         return {key.signing_key.public_key for key in self.clients} | {self.identity.public_key}
 
     def rotated(self, random: RandomBytes, now: int) -> Self:
@@ -240,7 +240,7 @@ class Secrets(Wire):
         )
 
     def with_stream(self, key: StreamKey) -> Self:
-        """Return the secrets with one more reader key; a key that is there already is not added."""
+        """Return the secrets with a reader key, unless they already contain it."""
         if any((item.stream_id, item.secret) == (key.stream_id, key.secret) for item in self.streams):
             return self
         return replace(self, streams=(*self.streams, key))
@@ -250,7 +250,7 @@ class Secrets(Wire):
         return next((key for key in reversed(self.streams) if key.stream_id == stream), None)
 
     def reader_keys(self, stream: StreamId) -> list[ReaderKey]:
-        """Return every key that a message of this stream may be sealed to, the likeliest first."""
+        """Return every key that a message of this stream may be sealed to, the most likely first."""
         return self._reader_keys([key for key in self.streams if key.stream_id == stream])
 
     def all_reader_keys(self) -> list[ReaderKey]:
@@ -263,7 +263,7 @@ class Secrets(Wire):
         return [ReaderKey.from_secret(ReaderSecretKey(secret)) for secret in secrets]
 
     def card(self, now: int) -> IdentityCard:
-        """Return the public half, with the prekeys that are still good."""
+        """Return the identity card, with the prekeys that are still valid."""
         identity = self.identity
         return IdentityCard.make(
             identity,
@@ -274,7 +274,7 @@ class Secrets(Wire):
                 Prekey.sign(identity, hpke.public_key(ReaderSecretKey(key.secret)), key.expires_at)
                 for key in self.prekeys
                 if now < key.expires_at
-            ][-_MOST_SHOWN:],
+            ][-_MAX_CARD_PREKEYS:],
             name=self.name,
         )
 
@@ -289,33 +289,33 @@ def ask_nobody() -> bytes | None:
 
 
 def given_passphrase(environment: Mapping[str, str]) -> bytes | None:
-    """Return the passphrase of the environment, if it has one."""
+    """Return the passphrase from the environment, or None."""
     if environment.get(VARIABLE):
         return _bytes(environment[VARIABLE])
     path = environment.get(FILE_VARIABLE)
     if not path:
         return None
     try:
-        found = Path(path).read_bytes().rstrip(b"\r\n")
+        passphrase = Path(path).read_bytes().rstrip(b"\r\n")
     except OSError as error:
         raise KeystoreError(f"{FILE_VARIABLE}: {path} cannot be read: {error.strerror}") from None
-    if not found:
+    if not passphrase:
         raise KeystoreError(f"{FILE_VARIABLE}: {path} contains no passphrase")
-    return found
+    return passphrase
 
 
 def _bytes(text: str) -> bytes:
-    # What is not UTF-8 came in as surrogates, and goes out as it was.
+    # Bytes that are not UTF-8 were decoded to surrogates.
     return text.encode(errors="surrogateescape")
 
 
 def asker(environment: Mapping[str, str], prompt: Callable[[], str | None]) -> Callable[[], bytes | None]:
-    """Return a way to ask: the environment first, then a person."""
+    """Return a function that gets the passphrase from the environment, or else from ``prompt``."""
 
     def ask() -> bytes | None:
-        found = given_passphrase(environment)
-        if found is not None:
-            return found
+        passphrase = given_passphrase(environment)
+        if passphrase is not None:
+            return passphrase
         typed = prompt()
         return None if typed is None else _bytes(typed)
 

@@ -1,7 +1,7 @@
-"""Rows of files that hold what was opened: sealed under a key that comes from the client's own.
+"""Rows of files with decrypted content, sealed under a key that is derived from a key of the client.
 
-They give away no more than the keystore does, and a row that was changed, or put in the place of another,
-does not open. Names of rows are hashed under the key as well.
+The files reveal no more than the keystore, and a row that was modified or moved to another key cannot be
+decrypted. Row names are hashed under the key as well.
 """
 
 from hashlib import blake2b
@@ -28,12 +28,12 @@ class Vault:
     """Seals and opens the rows of one file."""
 
     def __init__(self, secrets: Secrets, purpose: bytes, random: RandomBytes) -> None:
-        """``purpose`` tells files apart: a row of one does not open as a row of another."""
+        """``purpose`` separates files: a row of one cannot be decrypted as a row of another."""
         self._key = tagged_hash("veen/vault", secrets.id_dh + purpose)
         self._random = random
 
     def name(self, data: bytes) -> bytes:
-        """Return a short name for something, which tells nothing of it."""
+        """Return a keyed hash as a short name, which reveals nothing about the data."""
         return blake2b(data, digest_size=NAME_BYTES, key=self._key).digest()
 
     def seal(self, row: bytes, value: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Reader keys of streams, sealed to the cards of members (a file that only one of them can open)."""
+"""Sharing the reader key of a stream: a file, sealed to the card of one member."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
@@ -15,13 +15,13 @@ from veen.core.errors import Detail, ProtocolError
 from veen.core.objects import labels
 from veen.core.types import RandomBytes, ReaderSecretKey, Signature, VerifyKey
 
-#: Keeps a key that is handed over apart from a message: one never opens as the other.
+# Separates the domains of shared keys and messages: neither can be opened as the other.
 _INFO: Final = b"veen/stream-key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedKey(Wire):
-    """A reader key on its way to one member, signed by who gives it."""
+    """A reader key for one member, signed by the client that shares it."""
 
     SHAPE: ClassVar = MapShape(
         "shared_key",
@@ -32,14 +32,14 @@ class SharedKey(Wire):
     )
 
     giver: VerifyKey
-    #: The member's identity: a key that was given to one is not passed on in the giver's name.
+    # The identity of the member: no other member can be given the key in the giver's name.
     taker: VerifyKey
     key: StreamKey
     sig: Signature
 
     @classmethod
     def sign(cls, giver: ed25519.SigningKey, taker: VerifyKey, key: StreamKey) -> Self:
-        """Sign what is given."""
+        """Create a signed shared key."""
         return cls(
             giver=giver.public_key,
             taker=taker,
@@ -58,7 +58,7 @@ def _digest(giver: VerifyKey, taker: VerifyKey, key: StreamKey) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedKey(Wire):
-    """The file that a member is given."""
+    """The file for a member."""
 
     SHAPE: ClassVar = MapShape(
         "sealed_key", Field("ver", VER, key=1), Field("enc", B32, key=2), Field("sealed", BYTES, key=3)
@@ -76,7 +76,7 @@ def share(secrets: Secrets, key: StreamKey, card: IdentityCard, now: int, random
 
 
 def accept(secrets: Secrets, sealed: SealedKey) -> SharedKey:
-    """Open a reader key that was shared with us, and check who gave it."""
+    """Open a reader key that was shared with this client, and verify the giver's signature."""
     mine = [secrets.id_dh, *(key.secret for key in reversed(secrets.prekeys))]
     for secret in mine:
         key = ReaderKey.from_secret(ReaderSecretKey(secret))
