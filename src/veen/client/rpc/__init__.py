@@ -1,1 +1,1 @@
-"""RPC over a stream: calls and their server."""
+"""RPC over a stream: client and server."""

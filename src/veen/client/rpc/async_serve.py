@@ -1,4 +1,4 @@
-"""Answering calls over a stream with the client for asyncio."""
+"""The RPC server for asyncio."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ AnyMethod = Callable[[Call], Value | Coroutine[Any, Any, Value]]
 
 
 class AsyncRpcServer:
-    """Answers the calls on a stream, with the client for asyncio; see ``RpcServer``.
+    """Answers the calls on a stream, with a client for asyncio; see ``RpcServer``.
 
     Example:
         server = AsyncRpcServer(client, "math")
@@ -45,7 +45,7 @@ class AsyncRpcServer:
         self._client = client
         self._responder = Responder(client.session, stream, SendOptions(token=token))
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The coroutine of a method that runs on the loop, which a thread waits for.
+        # The future of a coroutine method on the loop, for which a thread waits.
         self._running: Future[Value] | None = None
         self._is_cancelled = False
 
@@ -58,7 +58,7 @@ class AsyncRpcServer:
     def method(
         self, fn: AnyMethod | None = None, *, name: str | None = None, repeatable: bool = False
     ) -> AnyMethod | Callable[[AnyMethod], AnyMethod]:
-        """Answer calls of a name with the decorated function; see ``RpcServer.method``.
+        """Register the decorated function as a method; see ``RpcServer.method``.
 
         Example:
             @server.method
@@ -76,7 +76,7 @@ class AsyncRpcServer:
         return added if fn is None else added(fn)
 
     def _blocking(self, function: AnyMethod) -> Method:
-        """Return a method for a thread, which waits there for a coroutine on the loop."""
+        """Return a blocking method, which waits for a coroutine function to end on the loop."""
 
         def method(call: Call) -> Value:
             result = function(call)
@@ -93,8 +93,8 @@ class AsyncRpcServer:
     async def run(self) -> None:
         """Answer calls until cancelled. Network errors are logged and retried.
 
-        A coroutine function that runs when the server is cancelled is cancelled too; its caller is told that
-        the call was interrupted when the server runs again.
+        If the server is cancelled while a coroutine function runs, the function is cancelled too; when the
+        server runs again, the caller gets the error that the call was interrupted.
 
         Example:
             await server.run()
@@ -106,7 +106,7 @@ class AsyncRpcServer:
         await self._serve(LoggedEvents())
 
     async def run_pending(self) -> list[Handled]:
-        """Answer the calls that are there, and return what was done for each.
+        """Answer the pending calls, and return how each was handled.
 
         Example:
             for handled in await server.run_pending():
@@ -126,7 +126,7 @@ class AsyncRpcServer:
         try:
             await asyncio.shield(serving)
         except asyncio.CancelledError:
-            serving.cancel()  # which waits for the thread, and the thread for the coroutine
+            serving.cancel()  # it waits for the thread, which waits for the coroutine
             self._is_cancelled = True
             if self._running is not None:
                 self._running.cancel()
@@ -138,7 +138,7 @@ class AsyncRpcServer:
             self.close()
 
     def close(self) -> None:
-        """Close the journal of calls; ``run`` and ``run_pending`` do it at their end.
+        """Close the journal of calls, as ``run`` and ``run_pending`` do at their end.
 
         Example:
             server.close()

@@ -1,4 +1,4 @@
-"""Calling a method over a stream: send a request, wait for the reply to it (RPC0)."""
+"""Calling a method over a stream: send a request, and wait for its reply (RPC0)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from veen.core.types import LeafHash, ReaderSecretKey, VerifyKey
 from veen.overlays.builtin.rpc import REPLY, REQUEST
 from veen.overlays.errors import InvalidBodyError
 
-#: How long one request for news waits; the last bit of a timeout is not overslept by more than this.
+# Duration of one long poll, and so the most by which a timeout may be exceeded.
 _WAIT_SEC: Final = 5
 
 
@@ -30,11 +30,11 @@ class CallOptions:
 
     Attributes:
         timeout_ms: How long to wait for the reply.
-        idem: Calls with the same method, caller and number are one call, with one effect and one result.
-        repeats: How often the request is repeated, with growing pauses; needs ``idem``.
-        servers: Only replies signed with one of these keys are accepted. Default: those of the card that
-            the request is sealed to, else of everybody who may write to the stream.
-        sending: How the request is sent: whom it is sealed to, and with which token.
+        idem: Idempotency number: calls with the same method, caller and number have one effect and result.
+        repeats: How often the request is resent, with growing pauses; needs ``idem``.
+        servers: Only replies signed with one of these keys are accepted. Default: the keys of the card that
+            the request is sealed to, else those of any writer of the stream.
+        sending: How the request is sent, with its recipient and token.
     """
 
     timeout_ms: int = 10_000
@@ -45,7 +45,7 @@ class CallOptions:
 
     @property
     def accepted(self) -> frozenset[VerifyKey]:
-        """The keys whose replies are accepted; none: every key."""
+        """The keys whose replies are accepted; empty: every key."""
         card = self.sending.to
         if self.servers or not isinstance(card, IdentityCard):
             return self.servers
@@ -61,41 +61,43 @@ async def call(
         BodyError: CBOR cannot represent the arguments.
         RpcError: The method failed.
         RpcTimeoutError: No reply came in time.
-        ValueError: The call is to be repeated, but has no ``idem``.
+        ValueError: ``repeats`` is set without ``idem``.
     """
-    made = options or CallOptions()
-    if made.repeats and made.idem is None:
+    settings = options or CallOptions()
+    if settings.repeats and settings.idem is None:
         raise ValueError("repeats needs idem: without it each repetition would be another call")
     check_value(args, "args")
     body = REQUEST.make(
         method=method,
         args=args,
-        timeout_ms=made.timeout_ms,
+        timeout_ms=settings.timeout_ms,
         reply_to=hpke.public_key(ReaderSecretKey(session.secrets.id_dh)),
-        idem=made.idem,
+        idem=settings.idem,
     )
     draft = Draft(None, schema=REQUEST.schema_id, encoded=REQUEST.encode(body))
-    return await _converse(session, stream, draft, made)
+    return await _request_and_wait(session, stream, draft, settings)
 
 
-async def _converse(session: Session, stream: str, draft: Draft, options: CallOptions) -> Value:
+async def _request_and_wait(session: Session, stream: str, draft: Draft, options: CallOptions) -> Value:
     sending = options.sending
     if options.idem is not None:
-        # The caller's key is part of what makes a repeated call the same (C-111): it does not change.
-        named = await Blocking(lambda: knows_by_identity(session, stream))
+        # The caller's key is part of the identity of a call (C-111), so it must not change.
+        named = await Blocking(lambda: signs_with_identity(session, stream))
         sending = replace(sending, keep_key=True, as_identity=sending.as_identity or named)
     seconds = options.timeout_ms / 1000
     end = monotonic() + seconds
     waiting: PendingCall | None = None
-    asked: set[LeafHash] = set()
+    request_ids: set[LeafHash] = set()
     for attempt in range(options.repeats + 1):
         sent = (await Sender(session, stream, sending).send([draft]))[0]
-        asked.add(sent.msg_id)
+        request_ids.add(sent.msg_id)
         waiting = waiting or PendingCall(session, stream, sent, options.accepted)
         # Each wait is twice the one before it, and the last one lasts to the end (RPC0-006).
-        left = options.repeats - attempt
-        until = end if not left else monotonic() + seconds * 2**attempt / (2 ** (options.repeats + 1) - 1)
-        reply = await waiting.reply(asked, min(until, end))
+        repeats_left = options.repeats - attempt
+        until = (
+            end if not repeats_left else monotonic() + seconds * 2**attempt / (2 ** (options.repeats + 1) - 1)
+        )
+        reply = await waiting.reply(request_ids, min(until, end))
         if reply is not None:
             return _result(reply)
     raise RpcTimeoutError(
@@ -104,10 +106,10 @@ async def _converse(session: Session, stream: str, draft: Draft, options: CallOp
     )
 
 
-def knows_by_identity(session: Session, stream: str) -> bool:
-    """Tell whether a message may be signed with the key of the identity, which never changes.
+def signs_with_identity(session: Session, stream: str) -> bool:
+    """Return whether to sign with the identity key, which never changes.
 
-    A token is for the client's key: then it is that one, and it is not rotated (C-50).
+    A token is bound to the client key: then that key must sign, and is not rotated (C-50).
     """
     client_id = session.secrets.client.signing_key.public_key
     return session.home.token_for(labels.stream_id(stream), client_id) is None
@@ -121,7 +123,7 @@ def _result(body: dict[str, Value]) -> Value:
 
 
 class PendingCall:
-    """Looks for a reply behind a request, in its epoch and those that follow."""
+    """Searches for the reply after a request, in its epoch and later ones."""
 
     def __init__(self, session: Session, stream: str, sent: Sent, servers: frozenset[VerifyKey]) -> None:
         self._session = session
@@ -133,18 +135,18 @@ class PendingCall:
     def _reader(self, epoch: int, start: int) -> StreamReader:
         return StreamReader(self._session, self._stream, ReadOptions(start=start, epoch=epoch, peek=True))
 
-    async def reply(self, asked: set[LeafHash], until: float) -> dict[str, Value] | None:
-        """Return the reply to one of these requests; None if none comes until then."""
+    async def reply(self, request_ids: set[LeafHash], until: float) -> dict[str, Value] | None:
+        """Return the reply to one of these requests; None if there is none until the deadline."""
         while True:
             self._follow_epochs()
-            left = until - monotonic()
+            remaining = until - monotonic()
             for reader in self._readers:
                 newest = reader is self._readers[-1]
-                wait = max(0, min(_WAIT_SEC, round(left))) if newest else 0
-                found = self._find(await reader.fetch(wait), asked)
-                if found is not None:
-                    return found
-            if left <= 0:
+                wait = max(0, min(_WAIT_SEC, round(remaining))) if newest else 0
+                reply = self._find(await reader.fetch(wait), request_ids)
+                if reply is not None:
+                    return reply
+            if remaining <= 0:
                 return None
 
     def _follow_epochs(self) -> None:
@@ -154,15 +156,15 @@ class PendingCall:
             self._epoch += 1
             self._readers.append(self._reader(self._epoch, 1))
 
-    def _find(self, messages: Iterable[Message], asked: set[LeafHash]) -> dict[str, Value] | None:
+    def _find(self, messages: Iterable[Message], request_ids: set[LeafHash]) -> dict[str, Value] | None:
         for message in messages:
             header = message.header
-            if header is None or header.schema != REPLY.schema_id or header.parent_id not in asked:
+            if header is None or header.schema != REPLY.schema_id or header.parent_id not in request_ids:
                 continue
             if self._servers and message.sender not in self._servers:
                 continue
             try:
                 return REPLY.decode(message.raw_body())
             except InvalidBodyError:
-                continue  # not a reply, whoever wrote it; the true one may still come
+                continue  # not a valid reply; one may still arrive
         return None

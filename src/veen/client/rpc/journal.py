@@ -1,4 +1,4 @@
-"""Which calls were begun and which were answered: what makes each of them run at most once (RPC0-005)."""
+"""The journal of an RPC server, by which each call is executed at most once (RPC0-005)."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     import lmdb
 
 RPC_DIR: Final = "rpc"
-# Reserved in the address space, not on the disk.
+# Reserved in the address space, not on disk.
 _MAP_BYTES: Final = 1 << 34
 
 
 class Journal:
-    """Which calls were begun and which were answered, in a file of the client's directory."""
+    """Records begun and answered calls in a file of the client directory."""
 
     def __init__(self, session: Session, stream: str) -> None:
         self._stream = stream
         stream_id = labels.stream_id(stream)
-        place = session.home.root / RPC_DIR
-        self._path = place / f"{stream_id.hex()}.lmdb"
-        self._lock = FileLock(place / f"{stream_id.hex()}.lock")
+        directory = session.home.root / RPC_DIR
+        self._path = directory / f"{stream_id.hex()}.lmdb"
+        self._lock = FileLock(directory / f"{stream_id.hex()}.lock")
         self._vault = Vault(session.secrets, b"rpc" + stream_id, session.random)
         self._rows: lmdb.Environment | None = None
 
     def open(self) -> None:
-        """Open the file, alone; a journal that is closed afterwards leaves no lock, however far this came.
+        """Lock and open the file; ``close`` releases the lock even if this fails halfway.
 
         Raises:
-            ClientStateError: Another server has it open, or it cannot be used.
+            ClientStateError: Another server has it open, or it is damaged or cannot be used.
         """
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
         if not self._lock.acquire():
@@ -48,38 +48,38 @@ class Journal:
             ) from None
 
     def reply(self, key: bytes) -> tuple[bool, bytes | None]:
-        """Return whether a call was begun, and how it was answered."""
-        kept = self._get(b"call" + key)
-        return kept is not None, kept or None
+        """Return whether a call was begun, and its reply if it was answered."""
+        reply = self._get(b"call" + key)
+        return reply is not None, reply or None
 
     def begin(self, key: bytes) -> None:
-        """Note that a method is about to be run."""
+        """Record that a method is about to run."""
         self._put(b"call" + key, b"")
 
     def finish(self, key: bytes, reply: bytes) -> None:
-        """Note how a call is answered."""
+        """Record the reply to a call."""
         self._put(b"call" + key, reply)
 
     def is_answered(self, msg_id: LeafHash) -> bool:
-        """Tell whether a reply to this request was sent."""
+        """Return whether a reply to this request was sent."""
         return self._get(b"sent" + msg_id) is not None
 
     def note_answered(self, msg_id: LeafHash) -> None:
-        """Note that a reply to this request was sent."""
+        """Record that a reply to this request was sent."""
         self._put(b"sent" + msg_id, b"")
 
     def _get(self, name: bytes) -> bytes | None:
         row = self._vault.name(name)
         assert self._rows is not None
-        with self._rows.begin() as found:
-            sealed = found.get(row)
+        with self._rows.begin() as txn:
+            sealed = txn.get(row)
         return None if sealed is None else self._vault.open(row, sealed)
 
     def _put(self, name: bytes, value: bytes) -> None:
         row = self._vault.name(name)
         assert self._rows is not None
-        with self._rows.begin(write=True) as changed:  # synced when it ends
-            changed.put(row, self._vault.seal(row, value))
+        with self._rows.begin(write=True) as txn:  # synced by the commit
+            txn.put(row, self._vault.seal(row, value))
         settle(self._rows, self._path)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Answering calls over a stream, each once, also across restarts (RPC0-005).
+"""The RPC server: answers the calls on a stream, each at most once, also across restarts (RPC0-005).
 
-What was begun and what was answered is kept in a journal, synced before anything is done: a method is run at
-most once for a call. If the program ends while it runs, the caller is told so, unless it may be run again.
-What was never begun is not kept: a call that was refused may be made again.
+Begun and answered calls are recorded in a journal, synced before a method runs, so that it runs at most once
+for a call. If the program ends while it runs, the caller gets an error, unless the method is repeatable.
+Calls that never began are not recorded: a call that was rejected may be repeated.
 """
 
 import logging
@@ -21,7 +21,7 @@ from veen.client.errors import (
 )
 from veen.client.models import NO_OPTIONS, Draft, Message, SendOptions
 from veen.client.read import FOLLOW_SEC, ReadOptions, StreamReader
-from veen.client.rpc.call import knows_by_identity
+from veen.client.rpc.call import signs_with_identity
 from veen.client.rpc.journal import Journal
 from veen.client.send import Sender
 from veen.client.session import Driver, Session
@@ -36,25 +36,25 @@ from veen.stdx.backoff import backoff_sec
 
 _log = logging.getLogger(__name__)
 
-#: What a stranger has written is repeated to him so far, and no further.
-_MOST_DETAIL: Final = 300
-#: How far clocks of servers and hubs may be apart.
+# Errors quote untrusted input up to this length.
+_MAX_DETAIL_CHARS: Final = 300
+# Assumed clock skew between servers and hubs.
 _SKEW_SEC: Final = 60
-#: Pauses while a hub can not be reached.
+# Backoff while a hub cannot be reached.
 _FIRST_PAUSE_SEC, _LAST_PAUSE_SEC = 0.5, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that a method is to answer.
+    """A call, as a method gets it.
 
     Attributes:
         method: Name of the method.
         args: Its arguments.
-        client_id: The key that the request is signed with.
+        client_id: The key that signed the request.
         msg_id: The id of the request.
         hub_ts: When the hub accepted the request, in seconds since 1970.
-        key: The same for each repetition of a call, so that an effect elsewhere can be made once.
+        key: The same for all repetitions of a call, as an idempotency key for effects elsewhere.
         again: Whether the method may have been executed for this call before.
     """
 
@@ -77,9 +77,9 @@ class Handled:
     Attributes:
         msg_id: The id of the request.
         method: Name of the method; empty if the request is malformed.
-        reply: What was answered.
+        reply: The body of the reply.
         ran: Whether the method was executed for it.
-        repeated: Whether the answer is that of an earlier request of the same call.
+        repeated: Whether the reply is that of an earlier request of the same call.
         error: What the method raised, unless it was an RpcError.
     """
 
@@ -92,7 +92,7 @@ class Handled:
 
 
 class _Answer:
-    """How a request is answered."""
+    """The reply to a request, and how it came about."""
 
     def __init__(self, reply: bytes, *, ran: bool = False, repeated: bool = False) -> None:
         self.reply = reply
@@ -102,7 +102,7 @@ class _Answer:
 
 
 class ServerEvents(Protocol):
-    """What a server reports while it runs."""
+    """What a running server reports."""
 
     def handled(self, handled: Handled) -> None:
         """A call was answered."""
@@ -112,25 +112,25 @@ class ServerEvents(Protocol):
 
 
 class Responder:
-    """Methods by name, and the operations that answer the requests of a stream with them."""
+    """Methods by name, and the operations that answer requests with them."""
 
     def __init__(self, session: Session, stream: str, options: SendOptions = NO_OPTIONS) -> None:
-        """``options`` are those of replies; each is sealed to the key that its request names."""
+        """``options`` are those of replies; each reply is sealed to the key that its request names."""
         self._session = session
         self._stream = stream
         self._options = options
         self._methods: dict[str, tuple[Method, bool]] = {}
         self._reader = self._new_reader()
         self._journal: Journal | None = None
-        #: What was read and not dealt with yet.
+        # Entries that were read but not handled yet.
         self._waiting: deque[Message] = deque()
 
     def add(self, name: str, method: Method, *, repeatable: bool = False) -> None:
-        """Answer calls of a name; ``repeatable``: execute a call again that was interrupted."""
+        """Register a method; ``repeatable``: execute interrupted calls again."""
         self._methods[name] = (method, repeatable)
 
     def close(self) -> None:
-        """Close the journal. Requests that were read and not answered are read again, if it goes on."""
+        """Close the journal. If the responder is used again, it rereads requests that it has not answered."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
@@ -142,18 +142,18 @@ class Responder:
 
     @property
     def at_end(self) -> bool:
-        """Whether all requests that are there were dealt with."""
+        """Whether all pending requests were handled."""
         return self._reader.at_end and not self._waiting
 
     async def step(self, wait_sec: int = 0) -> Handled | None:
-        """Answer the next request; None if there is none, or none has come in that time."""
+        """Answer the next request; None if none arrives within ``wait_sec``."""
         if self._journal is None:
             self._journal = await self._open_journal()
         if not self._waiting:
             self._waiting.extend(await self._reader.fetch(wait_sec))
         while self._waiting:
             handled = await self._handle(self._waiting[0], self._journal)
-            self._waiting.popleft()  # not before: who is interrupted begins with it again
+            self._waiting.popleft()  # only now: after an interrupt, it is handled again
             if handled is not None:
                 return handled
         return None
@@ -163,14 +163,14 @@ class Responder:
         try:
             await Blocking(journal.open)
         except BaseException:
-            journal.close()  # it may have been opened by work whose outcome nobody received
+            journal.close()  # the cancelled work may have opened it
             raise
         return journal
 
     async def serve(self, events: ServerEvents, *, follow: bool = True, limit: int | None = None) -> None:
-        """Answer requests as they come, at most ``limit``; without ``follow``, those that are there.
+        """Answer requests as they arrive, at most ``limit``; without ``follow``, only pending ones.
 
-        While the hub cannot be reached it waits and retries, but not without ``follow``.
+        While the hub cannot be reached, it retries with backoff; without ``follow``, it raises the error.
         """
         failures = count = 0
         while limit is None or count < limit:
@@ -210,7 +210,7 @@ class Responder:
         return Handled(message.msg_id, method, reply, answer.ran, answer.repeated, answer.error)
 
     async def _result(self, message: Message, body: dict[str, Any], journal: Journal) -> _Answer:
-        """Return the answer to a call: that of before, or what the method says now."""
+        """Return the answer to a call: the recorded one, or that of the method."""
         key = cbor.encode(
             call_key(body["method"], message.sender, body.get("idem"), message.msg_id),
         )
@@ -219,17 +219,17 @@ class Responder:
             return _Answer(reply, repeated=True)
         method, repeatable = self._methods.get(body["method"], (None, False))
         if begun and not repeatable:
-            made = _Answer(failure("RPC.INTERRUPTED", "the server ended in the middle of this call"))
-            await Blocking(lambda: journal.finish(key, made.reply))
-            return made
+            interrupted = _Answer(failure("RPC.INTERRUPTED", "the server ended in the middle of this call"))
+            await Blocking(lambda: journal.finish(key, interrupted.reply))
+            return interrupted
         if method is None:
             return _Answer(self._unknown(body["method"]))
-        if self._is_over(message, body):
+        if self._has_expired(message, body):
             return _Answer(failure("RPC.EXPIRED", "the caller has given up; the method was not run"))
         await Blocking(lambda: journal.begin(key))
         sender, hub_ts = message.sender, message.receipt.hub_ts
-        called = Call(body["method"], body["args"], sender, message.msg_id, hub_ts, key, again=begun)
-        answer = await Blocking(lambda: self._run(method, called))
+        call = Call(body["method"], body["args"], sender, message.msg_id, hub_ts, key, again=begun)
+        answer = await Blocking(lambda: self._run(method, call))
         await Blocking(lambda: journal.finish(key, answer.reply))
         return answer
 
@@ -238,7 +238,7 @@ class Responder:
         text = f"unknown method {_short(name, 60)!r}; known methods: {known}"
         return failure("RPC.UNKNOWN_METHOD", _short(text))
 
-    def _is_over(self, message: Message, body: dict[str, Any]) -> bool:
+    def _has_expired(self, message: Message, body: dict[str, Any]) -> bool:
         """Return whether the caller no longer waits for the result."""
         timeout_ms = body.get("timeout_ms")
         waited_ms = (self._session.clock() - message.receipt.hub_ts) * 1000
@@ -250,13 +250,13 @@ class Responder:
             result = method(call)
             encode_body(result)
             reply = success(result)
-        except RpcError as refused:
-            reply = failure(str(refused.code), _short(str(refused.detail)))
-        except BodyError as wrong:
-            reply, error = failure("RPC.RESULT", _short(str(wrong))), wrong
-        except (Exception, SystemExit) as wrong:  # noqa: BLE001 - of whoever wrote it; server and caller are told
-            text = f"the method has failed: {type(wrong).__name__}"
-            reply, error = failure("RPC.INTERNAL", text), wrong
+        except RpcError as rejection:
+            reply = failure(str(rejection.code), _short(str(rejection.detail)))
+        except BodyError as raised:
+            reply, error = failure("RPC.RESULT", _short(str(raised))), raised
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - a bug of the method; logged, and reported to the caller
+            text = f"the method has failed: {type(raised).__name__}"
+            reply, error = failure("RPC.INTERNAL", text), raised
         answer = _Answer(reply, ran=True)
         answer.error = error
         return answer
@@ -264,7 +264,7 @@ class Responder:
     # --- replies --------------------------------------------------------------------------------------------
 
     async def _send(self, message: Message, reply_to: bytes | None, answer: _Answer) -> None:
-        """Send the reply; in place of one that no message holds, that it is too large."""
+        """Send the reply; if it is too large for a message, send an error instead."""
         try:
             await self._send_bytes(message, reply_to, answer.reply)
         except (ProtocolError, RejectedError) as error:
@@ -277,7 +277,7 @@ class Responder:
 
     async def _send_bytes(self, message: Message, reply_to: bytes | None, reply: bytes) -> None:
         to = self._options.to if reply_to is None else ReaderPublicKey(reply_to)
-        named = await Blocking(lambda: knows_by_identity(self._session, self._stream))
+        named = await Blocking(lambda: signs_with_identity(self._session, self._stream))
         options = replace(self._options, to=to, as_identity=self._options.as_identity or named)
         draft = Draft(None, schema=REPLY.schema_id, parent_id=message.msg_id, encoded=reply)
         try:
@@ -285,11 +285,11 @@ class Responder:
         except ProtocolError as error:
             if reply_to is None or error.detail is not Detail.DH_ZERO:
                 raise
-            # Nothing can be sealed to the key that the caller gave: he has asked for no reply.
+            # Nothing can be sealed to the key in the request, so the caller gets no reply.
 
 
-def _short(text: str, most: int = _MOST_DETAIL) -> str:
-    return text if len(text) <= most else f"{text[:most]}..."
+def _short(text: str, max_chars: int = _MAX_DETAIL_CHARS) -> str:
+    return text if len(text) <= max_chars else f"{text[:max_chars]}..."
 
 
 def _is_too_large(error: ProtocolError | RejectedError) -> bool:
@@ -297,7 +297,7 @@ def _is_too_large(error: ProtocolError | RejectedError) -> bool:
 
 
 class RpcServer:
-    """Answers the calls on a stream, with the blocking client.
+    """Answers the calls on a stream, with a blocking client.
 
     Example:
         server = RpcServer(client, "math")
@@ -308,9 +308,10 @@ class RpcServer:
 
         server.run()
 
-    Each call is executed at most once, also across restarts. A server needs a client directory of its own: it
-    continues where that client stopped reading. Replies are sealed to the key that the request names, and
-    signed with the identity key, which callers know from the card; with a token, by the client key.
+    Each call is executed at most once, also across restarts. A server needs a client directory of its own,
+    because it resumes after the entries that the client has consumed. Replies are sealed to the key that the
+    request names, and signed with the identity key, which callers know from the card; with a token, they are
+    signed with the client key.
     """
 
     def __init__(self, client: Driver, stream: str, *, token: CapToken | None = None) -> None:
@@ -324,7 +325,7 @@ class RpcServer:
     def method(
         self, fn: Method | None = None, *, name: str | None = None, repeatable: bool = False
     ) -> Method | Callable[[Method], Method]:
-        """Answer calls of a name with the decorated function, which gets a ``Call`` and returns a value.
+        """Register the decorated function, which gets a ``Call`` and returns the result, as a method.
 
         To fail a call, the function raises ``RpcError(code, detail)``.
 
@@ -335,8 +336,8 @@ class RpcServer:
 
         Args:
             fn: The function, if the decorator is used without arguments.
-            name: What callers call it. Default: the name of the function.
-            repeatable: Execute a call again that was interrupted by the end of the server.
+            name: Name of the method. Default: the name of the function.
+            repeatable: Execute a call again if the server ended while it was executed.
 
         Raises:
             ValueError: The function has no name, and none was passed.
@@ -364,7 +365,7 @@ class RpcServer:
             self.close()
 
     def run_pending(self) -> list[Handled]:
-        """Answer the calls that are there, and return what was done for each.
+        """Answer the pending calls, and return how each was handled.
 
         Example:
             for handled in server.run_pending():
@@ -382,7 +383,7 @@ class RpcServer:
         return collected.done
 
     def close(self) -> None:
-        """Close the journal of calls; ``run`` and ``run_pending`` do it at their end.
+        """Close the journal of calls, as ``run`` and ``run_pending`` do at their end.
 
         Example:
             server.close()
@@ -391,7 +392,7 @@ class RpcServer:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """Return the name of a function, for its callers."""
+    """Return the name of a function, as the default name of a method."""
     name = getattr(function, "__name__", "")
     if not name:
         raise ValueError(f"{function!r} has no name; use method(name=...)")
@@ -399,10 +400,10 @@ def name_of(function: Callable[..., object]) -> str:
 
 
 class LoggedEvents:
-    """What happens while a server runs, for the log of the program."""
+    """Writes the events of a server to the log of the program."""
 
     def handled(self, handled: Handled) -> None:
-        """Log what a method has raised; its caller is only told that it failed."""
+        """Log what a method raised; its caller only gets the type of the error."""
         if handled.error is not None:
             _log.error("%s raised %r", handled.method, handled.error, exc_info=handled.error)
 
@@ -412,15 +413,15 @@ class LoggedEvents:
 
 
 class CollectedEvents:
-    """What a server did, collected in a list."""
+    """Collects handled requests in a list."""
 
     def __init__(self) -> None:
         self.done: list[Handled] = []
 
     def handled(self, handled: Handled) -> None:
-        """Append what was done."""
+        """Append a handled request."""
         self.done.append(handled)
 
     def unreachable(self, error: NetworkError) -> None:
-        """Is never reported: without ``follow`` network errors are raised."""
+        """Raise the error: without ``follow``, the server does not retry."""
         raise error
