@@ -20,15 +20,15 @@ __all__ = ["hub"]
 
 @contextmanager
 def hub(*, config: str = "") -> Iterator[str]:
-    """Start a hub in a process of its own, and yield its URL; it ends with the block.
+    """Start a hub in its own process, and yield its URL; it ends with the block.
 
     Example:
         with veen.testing.hub() as url:
             ...
 
-    It listens on a free port of 127.0.0.1, accepts messages from everybody, and keeps its data in a temporary
-    directory. Both are gone at the end of the block, and if this process is killed. It needs the extra
-    ``hub``: ``pip install 'veen[hub]'``.
+    It listens on a free port of 127.0.0.1, accepts messages from any client, and stores data in a temporary
+    directory. Both are removed at the end of the block, or when this process is killed. It needs the extra
+    ``hub``: ``pip install 'PATH_OF_THE_CLONE[hub]'``.
 
     Args:
         config: Content of the hub's configuration file (TOML).
@@ -48,10 +48,10 @@ def hub(*, config: str = "") -> Iterator[str]:
 
 @contextmanager
 def _outlived(group: int, scratch: str) -> Iterator[None]:
-    """Have the hub and its directory removed also if this process is killed inside of the block."""
+    """Remove the hub and its directory if this process is killed inside the block."""
     with subprocess.Popen(  # noqa: S603 - our own arguments
         ["/bin/sh", "-c", 'read _; kill -s KILL -- "-$1"; rm -rf -- "$2"', "sh", str(group), scratch],
-        stdin=subprocess.PIPE,  # which ends with this process, however it ends
+        stdin=subprocess.PIPE,  # closed with this process, however it ends
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

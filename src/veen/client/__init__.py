@@ -1,9 +1,9 @@
-"""The client: keys, sending, reading and checking (docs/adr/0009-the-client.md).
+"""The client: keys, sending, reading and verification (docs/adr/0009-the-client.md).
 
 from veen.client import Client
 
-Names are loaded when they are asked for: a program that blocks needs nothing of asyncio, and a command that
-only asks a hub nothing of the rest.
+Names are loaded when they are first used: a blocking program does not import asyncio, and a command that only
+queries a hub does not import the rest.
 """
 
 from typing import TYPE_CHECKING

@@ -42,7 +42,7 @@ C = TypeVar("C", bound="AsyncClient")
 
 
 class AsyncOpening(Generic[C]):
-    """A client that is opened by ``async with`` or ``await``: reading its keys would block the loop."""
+    """A client that ``async with`` or ``await`` opens, in a thread: reading its keys would block the loop."""
 
     def __init__(self, cls: type[C], hub: HubAddress, timeout: float, session: Callable[[], Session]) -> None:
         self._cls = cls
@@ -73,13 +73,13 @@ class AsyncOpening(Generic[C]):
 
 
 class AsyncClient:
-    """One client at one hub, for asyncio. Tasks may share it; their messages are sent one after another.
+    """One client of one hub, for asyncio. Tasks may share it; their messages are sent one after another.
 
     Example:
         async with AsyncClient.open("alice", "http://127.0.0.1:37411") as client:
             await client.send("orders", {"item": "tea"})
 
-    The methods have the parameters of ``Client``, and raise what those raise.
+    The methods have the parameters of those of ``Client``, and raise the same errors.
     """
 
     def __init__(self, session: Session, hub: AsyncHttpHub | ThreadedHub) -> None:
@@ -100,7 +100,7 @@ class AsyncClient:
         retry: Retry = DEFAULT_RETRY,
         rotation: Rotation | None = DEFAULT_ROTATION,
     ) -> AsyncOpening[Self]:
-        """Open the directory of a client for work with a hub; see ``Client.open``.
+        """Open a client directory for use with a hub; see ``Client.open``.
 
         Example:
             async with AsyncClient.open() as client:
@@ -136,7 +136,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections to the hub; an ``async with`` block does it at its end.
+        """Close the connections to the hub, as the end of an ``async with`` block does.
 
         Example:
             await client.close()
@@ -155,20 +155,20 @@ class AsyncClient:
 
     @property
     def identity(self) -> IdentityCard:
-        """This client's identity card, to be given to others."""
+        """The identity card of this client, for others to seal messages to and issue tokens for."""
         return self.session.identity
 
     @property
     def client_id(self) -> VerifyKey:
-        """The key that signs messages at present; it changes when the client rotates its key."""
+        """The key that currently signs messages; it changes when the client rotates its key."""
         return self.session.client_id
 
     @property
     def hub_id(self) -> HubId:
-        """The id of the hub, once this client has used it.
+        """The id of the hub, once this client has connected to it.
 
         Raises:
-            ClientStateError: The hub was not used yet; ``await client.connect()`` first.
+            ClientStateError: The client has not connected yet; ``await client.connect()`` first.
         """
         if self.session.pin is None:
             raise ClientStateError("the hub is not known yet; call: await client.connect()")
@@ -262,10 +262,10 @@ class AsyncClient:
     ) -> AsyncIterator[Sent]:
         async for batch in batches_of(drafts):
             while batch:
-                done = await self._send_batch(stream, batch, options)
-                for sent in done:
+                batch_sent = await self._send_batch(stream, batch, options)
+                for sent in batch_sent:
                     yield sent
-                del batch[: len(done)]
+                del batch[: len(batch_sent)]
 
     async def _send_batch(self, stream: str, drafts: list[Draft], options: SendOptions) -> list[Sent]:
         async with self._writing:

@@ -1,4 +1,4 @@
-"""Auditing and exporting whole labels: all that can be checked without a secret (PORT-002)."""
+"""Auditing and exporting whole labels: every check that needs no secret (PORT-002)."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -24,17 +24,17 @@ from veen.stdx.atomic_file import create_file, sync_dir, write_file
 
 
 def pin_for_audit(facts: HubFacts, hub_id: HubId | None, name: str) -> Pin:
-    """Return the identity to check by; with ``hub_id``, only if it is the one that the auditor knows."""
-    found = facts.identity.hub_id
-    if hub_id is not None and found != hub_id:
-        raise PinError(f"{name} is of hub {found.hex()}, and not of {hub_id.hex()}")
+    """Return a pin of the hub's stated identity; with ``hub_id``, reject any other hub."""
+    actual_id = facts.identity.hub_id
+    if hub_id is not None and actual_id != hub_id:
+        raise PinError(f"{name} is of hub {actual_id.hex()}, and not of {hub_id.hex()}")
     how = "given" if hub_id is not None else "unknown"
     return Pin(facts.identity, facts.sig, how, 0, facts.profiles[0].profile_id.hex(), (name,))
 
 
 @dataclass(slots=True)
 class LabelAudit:
-    """One label, read from its beginning to its end."""
+    """The results of reading a label from its first entry to its last."""
 
     label: Label
     entries: int = 0
@@ -43,13 +43,13 @@ class LabelAudit:
     last_ts: int | None = None
     clients: dict[VerifyKey, int] = field(default_factory=dict)
     checkpoints: int = 0
-    #: Where the reading has ended.
+    # At the last entry.
     check: LabelCheck | None = None
-    #: Roots that checkpoints speak of.
+    # By position; empty until that entry was read. Only positions of checkpoints.
     _roots: dict[int, NodeHash] = field(default_factory=dict)
 
     def note(self, item: StreamItem) -> None:
-        """Look at an entry that was checked: times never go back, and no client leaves a number out."""
+        """Record a verified entry; reject a timestamp that goes back or a gap in a client's sequence."""
         receipt = item.receipt
         assert receipt is not None
         msg = item.msg
@@ -70,15 +70,15 @@ class LabelAudit:
             self._roots[item.stream_seq] = receipt.mmr_root
 
     def expect(self, checkpoints: Sequence[Checkpoint]) -> None:
-        """Remember which roots will be asked for."""
+        """Set the checkpoints whose positions need a root."""
         self._roots = {item.upto_seq: NodeHash(b"") for item in checkpoints}
 
     def expect_root(self, upto_seq: int, root: NodeHash) -> None:
-        """Remember a root that was read."""
+        """Add a root that was read."""
         self._roots[upto_seq] = root
 
     def check_checkpoints(self, checkpoints: Sequence[Checkpoint], facts: HubFacts) -> None:
-        """Check checkpoints against the roots that were read."""
+        """Verify checkpoints, also against the roots that were read."""
         epoch_sec = facts.profiles[0].epoch_sec
         for item in checkpoints:
             facts.identity.verify_checkpoint(item, epoch_sec=epoch_sec, max_skew_sec=max(epoch_sec, 60))
@@ -101,28 +101,28 @@ async def audit_label(
     progress: Progress | None = None,
     also: Callable[[StreamItem], None] | None = None,
 ) -> LabelAudit:
-    """Read a label from its first entry to its last, and check everything on the way."""
-    nobody = LabelState(pin.identity.hub_id, StreamId(bytes(32)), 0)
-    check = LabelCheck(pin, label, Peaks.empty(), None, nobody)
-    done = LabelAudit(label)
-    done.expect(checkpoints)
+    """Read and verify a label from its first entry to its last; ``also`` is called with each entry."""
+    unseen = LabelState(pin.identity.hub_id, StreamId(bytes(32)), 0)
+    check = LabelCheck(pin, label, Peaks.empty(), None, unseen)
+    audit = LabelAudit(label)
+    audit.expect(checkpoints)
 
     def note(item: StreamItem) -> None:
-        done.note(item)
+        audit.note(item)
         if also is not None:
             also(item)
         if progress is not None:
             progress(1)
 
     await walk(asker, check, note=note)
-    done.check = check
-    done.check_checkpoints(checkpoints, facts)
-    return done
+    audit.check = check
+    audit.check_checkpoints(checkpoints, facts)
+    return audit
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A label to be exported, and the stream that it is of, if that is known."""
+    """A label to export, and its stream and epoch, if known."""
 
     label: Label
     stream_id: StreamId | None = None
@@ -130,15 +130,15 @@ class Source:
 
 
 class SetWriter:
-    """A portable set being written; it is whole when ``finish`` has returned."""
+    """Writes a portable set, which is complete once ``finish`` has returned."""
 
-    def __init__(self, place: Path) -> None:
-        if place.exists() and any(place.iterdir()):
-            raise ClientStateError(f"{place} is not empty; choose another directory")
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.place = place
-        self._receipts: BinaryIO = create_file(place / portable_set.RECEIPTS)
-        self._msgs: BinaryIO = create_file(place / portable_set.PAYLOADS)
+    def __init__(self, path: Path) -> None:
+        if path.exists() and any(path.iterdir()):
+            raise ClientStateError(f"{path} is not empty; choose another directory")
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.place = path
+        self._receipts: BinaryIO = create_file(path / portable_set.RECEIPTS)
+        self._msgs: BinaryIO = create_file(path / portable_set.PAYLOADS)
         self._checkpoints: list[Checkpoint] = []
         self._states: list[portable_set.SyncState] = []
 
@@ -149,7 +149,7 @@ class SetWriter:
         self._msgs.write(item.msg.encode())
 
     def put_label(self, source: Source, audit: LabelAudit, checkpoints: Sequence[Checkpoint]) -> None:
-        """Add what is known of a label."""
+        """Add the sync state and checkpoints of a label."""
         assert audit.last_mmr_root is not None
         self._checkpoints += checkpoints
         self._states.append(
@@ -163,7 +163,7 @@ class SetWriter:
         )
 
     def finish(self, facts: HubFacts) -> None:
-        """Write what is about the whole, and close."""
+        """Write the remaining files, and sync and close all of them."""
         for file in (self._receipts, self._msgs):
             file.flush()
             os.fsync(file.fileno())
@@ -184,7 +184,7 @@ class SetWriter:
         sync_dir(self.place)
 
     def close(self) -> None:
-        """Close files of a set that is not finished."""
+        """Close the files of a set that was not finished."""
         self._receipts.close()
         self._msgs.close()
 
@@ -198,26 +198,26 @@ async def export_label(
     *,
     progress: Progress | None = None,
 ) -> LabelAudit | None:
-    """Read a label, check it, and add it to a set; None if it has no entries."""
-    done = await audit_label(asker, facts, pin, source.label, progress=progress, also=writer.put)
-    if not done.entries:
+    """Read and verify a label, and add it to a set; None if it has no entries."""
+    audit = await audit_label(asker, facts, pin, source.label, progress=progress, also=writer.put)
+    if not audit.entries:
         return None
-    found = await _checkpoint(asker, source.label, done)
-    checkpoints = [] if found is None else [found]
-    done.check_checkpoints(checkpoints, facts)
-    writer.put_label(source, done, checkpoints)
-    return done
+    checkpoint = await _checkpoint(asker, source.label, audit)
+    checkpoints = [] if checkpoint is None else [checkpoint]
+    audit.check_checkpoints(checkpoints, facts)
+    writer.put_label(source, audit, checkpoints)
+    return audit
 
 
 async def _checkpoint(asker: Asker, label: Label, audit: LabelAudit) -> Checkpoint | None:
-    """Return a checkpoint of all that was read: the hub makes one; of files, it may have been made."""
+    """Return a checkpoint at the last entry, from the hub or its files; None if there is none."""
     assert audit.last_mmr_root is not None
     try:
         request = CheckpointRequest(label=label, upto_seq=audit.entries)
-        found = (await asker.ask(request, CheckpointResponse)).checkpoint
+        checkpoint = (await asker.ask(request, CheckpointResponse)).checkpoint
     except RejectedError as error:
         if error.code not in (Code.NOT_FOUND, Code.UNAVAILABLE):
             raise
         return None
     audit.expect_root(audit.entries, audit.last_mmr_root)
-    return found
+    return checkpoint

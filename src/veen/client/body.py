@@ -1,4 +1,4 @@
-"""Bodies: JSON for people, deterministic CBOR on the way, and where a body names its attachments.
+"""Bodies: JSON for display, deterministic CBOR in messages, and the attachments that a body declares.
 
 A body that has attachments is a map with an ``attachments`` list: id, size and name of each (ATT-001).
 """
@@ -16,13 +16,13 @@ from veen.core.errors import CborError, Detail, ProtocolError
 from veen.core.types import Coid
 
 ATTACHMENTS: Final = "attachments"
-#: The schema of a body that is a value and no more, and of one without a schema of its own.
+# The schema of a body that is sent without one.
 DEFAULT_SCHEMA: Final = "veen.value.v1"
 _COID_BYTES: Final = 32
 
 
 def encode_body(value: Value) -> bytes:
-    """Encode a body; a fraction, a negative or a too large integer is rejected (CLI-021)."""
+    """Encode a body; floats and integers outside of 0 to 2^64 - 1 are rejected (CLI-021)."""
     check_value(value, "the body")
     try:
         return cbor.encode(value)
@@ -31,10 +31,10 @@ def encode_body(value: Value) -> bytes:
 
 
 def check_value(value: object, where: str, depth: int = cbor.MAX_DEPTH) -> None:
-    """Reject a value that deterministic CBOR cannot represent. What is nested too deeply, encoding rejects.
+    """Reject a value that deterministic CBOR cannot represent; too deep nesting is left to the encoder.
 
     Raises:
-        BodyError: The text says what is wrong, and where.
+        BodyError: A value cannot be represented; the text says which.
     """
     match value:
         case float():
@@ -58,8 +58,8 @@ def check_value(value: object, where: str, depth: int = cbor.MAX_DEPTH) -> None:
                     raise BodyError(f"{where} has the key {key!r}: keys are text or integers")
                 check_value(item, f"{where}.{key}", depth - 1)
         case Sequence():
-            for nth, item in enumerate(value):
-                check_value(item, f"{where}[{nth}]", depth - 1)
+            for index, item in enumerate(value):
+                check_value(item, f"{where}[{index}]", depth - 1)
         case _:
             raise BodyError(
                 f"{where} contains a value of type {type(value).__name__}, which CBOR cannot represent"
@@ -67,7 +67,7 @@ def check_value(value: object, where: str, depth: int = cbor.MAX_DEPTH) -> None:
 
 
 def decode_body(data: bytes) -> Value:
-    """Decode a body that is CBOR; its keys may be in the order of a schema. Others stay as they are."""
+    """Decode a CBOR body, whose keys may be in the order of a schema; return any other body unchanged."""
     try:
         return cbor.decode_listed(data)
     except CborError:
@@ -75,7 +75,7 @@ def decode_body(data: bytes) -> Value:
 
 
 def to_json(value: object) -> Any:  # noqa: ANN401 - JSON
-    """Return a body for JSON: bytes as hex, keys as text."""
+    """Convert a body for JSON: bytes as hex, keys as text."""
     match value:
         case bytes():
             return value.hex()
@@ -94,8 +94,8 @@ class Attachment:
 
     Attributes:
         coid: The id of the sealed content.
-        size: Bytes of the content.
-        name: The name of the file; empty if it has none.
+        size: Size of the content in bytes.
+        name: The name of the file; empty if there is none.
     """
 
     coid: Coid
@@ -104,26 +104,26 @@ class Attachment:
 
 
 def with_attachments(value: Value, attachments: Sequence[Attachment]) -> Value:
-    """Return a body that declares attachments; what is not a map becomes the ``body`` of one."""
-    listed: list[Value] = [
+    """Return a body that declares attachments; a body that is not a map becomes the field ``body`` of one."""
+    declarations: list[Value] = [
         {"coid": bytes(item.coid), "name": item.name, "size": item.size} for item in attachments
     ]
     if value is None:
-        return {ATTACHMENTS: listed}
+        return {ATTACHMENTS: declarations}
     if isinstance(value, Mapping):
         named = {str(key): item for key, item in value.items()}
         if ATTACHMENTS in named:
             raise BodyError(f"the body has its own field {ATTACHMENTS!r}: rename it")
-        return {**named, ATTACHMENTS: listed}
-    return {"body": value, ATTACHMENTS: listed}
+        return {**named, ATTACHMENTS: declarations}
+    return {"body": value, ATTACHMENTS: declarations}
 
 
 def attachments_of(value: Value) -> tuple[Attachment, ...]:
-    """Return the attachments that a body declares; none if it has no such list."""
-    listed = value.get(ATTACHMENTS) if isinstance(value, Mapping) else None  # type: ignore[call-overload] # int keys
-    if not isinstance(listed, Sequence) or isinstance(listed, str | bytes):
+    """Return the attachments that a body declares; empty if it has no list of them."""
+    declarations = value.get(ATTACHMENTS) if isinstance(value, Mapping) else None  # type: ignore[call-overload] # int keys
+    if not isinstance(declarations, Sequence) or isinstance(declarations, str | bytes):
         return ()
-    return tuple(map(_attachment, listed))
+    return tuple(map(_attachment, declarations))
 
 
 def _attachment(value: object) -> Attachment:

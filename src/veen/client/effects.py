@@ -1,8 +1,8 @@
-"""Operations as coroutines: what a client does, apart from how it waits (ADR 0009).
+"""Operations as coroutines: what a client does, independent of how it waits (ADR 0009).
 
-An operation awaits effects: a request to the hub, a pause, work that blocks. It awaits nothing of asyncio. A
-driver is handed each effect, performs it, and sends the outcome or throws the error: ``run`` blocks, and
-``AsyncClient.run`` awaits. An operation that is closed halfway cleans up, but awaits nothing while it does.
+An operation awaits effects: a request to the hub, a pause, blocking work. It awaits nothing of asyncio. A
+driver receives each effect, performs it, and sends the outcome or throws the error into the operation:
+``run`` blocks, and ``AsyncClient.run`` awaits. An operation that is closed early cleans up without awaiting.
 """
 
 import time
@@ -25,25 +25,25 @@ class Effect(Generic[T_co]):
     __slots__ = ()
 
     def __await__(self) -> Generator["Effect[Any]", Any, T_co]:
-        """Hand it to the driver, and return what the driver sends."""
+        """Yield itself to the driver, and return what the driver sends."""
         outcome: T_co = yield self
         return outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Query(Effect[W]):
-    """Have the hub answer a request of the API."""
+    """Send a request of the API, and return the decoded response."""
 
     request: Wire
     answer: type[W]
-    #: How long the hub may hold its answer back, for requests that wait for news.
+    # Long poll: how long the hub may wait for new entries before it responds.
     wait_sec: int = 0
     headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Submit(Effect[list[SubmitResponse | ErrorEnvelope]]):
-    """Have the hub take messages, in one request; answered by a receipt or an error for each."""
+    """Submit messages in one request; the response has a receipt or an error for each."""
 
     bodies: tuple[bytes, ...]
     headers: dict[str, str] = field(default_factory=dict)
@@ -51,14 +51,14 @@ class Submit(Effect[list[SubmitResponse | ErrorEnvelope]]):
 
 @dataclass(frozen=True, slots=True)
 class Describe(Effect[dict[str, Any]]):
-    """Have the hub describe itself: answered by a JSON object."""
+    """Request a JSON description of the hub."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class PutAttachment(Effect[None]):
-    """Have the hub store a sealed attachment."""
+    """Upload a sealed attachment."""
 
     coid: bytes
     sealed: bytes
@@ -76,14 +76,14 @@ Request = Query[Any] | Submit | Describe | PutAttachment | GetAttachment
 
 @dataclass(frozen=True, slots=True)
 class Sleep(Effect[None]):
-    """Wait, before trying again."""
+    """Pause."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Blocking(Effect[T]):
-    """Do something that blocks: files, locks, long computations."""
+    """Do blocking work: files, locks, long computations."""
 
     work: Callable[[], T]
 
@@ -93,24 +93,24 @@ Operation = Coroutine[Any, Any, T]
 
 
 class Hub(Protocol):
-    """What answers requests: over the network, or from files."""
+    """A source of responses: a hub over the network, or its files."""
 
-    #: Its URL or directory, for texts.
+    # URL or directory, for messages.
     name: str
 
     def answer(self, request: Request) -> Any:  # noqa: ANN401 - by the request
-        """Answer, or raise NetworkError, InvalidResponseError or RejectedError."""
+        """Return the response, or raise NetworkError, InvalidResponseError or RejectedError."""
 
     def close(self) -> None:
         """Close connections and files."""
 
 
 def run(operation: Operation[T], hub: Hub, sleep: Callable[[float], None] = time.sleep) -> T:
-    """Drive an operation to its end, blocking."""
+    """Run an operation to completion, blocking."""
     try:
         return _drive(operation, hub, sleep)
     finally:
-        operation.close()  # else the traceback of an interrupt would keep the lock
+        operation.close()  # else the traceback of a KeyboardInterrupt would keep the lock alive
 
 
 def _drive(operation: Operation[T], hub: Hub, sleep: Callable[[float], None]) -> T:
@@ -120,8 +120,8 @@ def _drive(operation: Operation[T], hub: Hub, sleep: Callable[[float], None]) ->
         try:
             effect = operation.throw(failure) if failure is not None else operation.send(outcome)
         except StopIteration as done:
-            result: T = done.value
-            return result
+            value: T = done.value
+            return value
         outcome = failure = None
         try:
             outcome = run_effect(effect, hub, sleep)
@@ -130,7 +130,7 @@ def _drive(operation: Operation[T], hub: Hub, sleep: Callable[[float], None]) ->
 
 
 def run_effect(effect: AnyEffect, hub: Hub, sleep: Callable[[float], None]) -> Any:  # noqa: ANN401 - by the effect
-    """Do what an operation asks for."""
+    """Perform an effect."""
     match effect:
         case Sleep(seconds):
             return sleep(seconds)

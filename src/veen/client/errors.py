@@ -1,20 +1,20 @@
-"""Errors of the client, beside data that breaks a rule (``ProtocolError``).
+"""Errors of the client, besides data that breaks a rule (``ProtocolError``).
 
 VeenError
-└── ClientError                      everything that the client library raises by itself
+└── ClientError                      base class of the errors of the client library
     ├── NetworkError                 the hub cannot be reached, or did not answer in time
-    ├── InvalidResponseError         the response is not one of a hub
+    ├── InvalidResponseError         the response is not a valid response of a hub
     ├── RejectedError                the hub rejected the request: code, detail
     │   ├── EpochError               ... the label belongs to an epoch outside the window of the hub
     │   └── PrunedByHubError         ... the hub pruned the entry (a PrunedError as well)
     ├── UnsentError                  a message was rejected permanently; its bytes are in a file
-    ├── DivergenceError              the hub signed two contradicting things: the evidence
+    ├── DivergenceError              the hub signed two contradicting statements: the evidence
     ├── PinError                     the hub is unknown, or not the pinned one
     ├── ContextError                 no client or hub is named, or its name cannot be used
     ├── KeystoreError                the keys of the client cannot be used
     ├── ClientStateError             the client's files are missing, damaged or in conflict
     │   ├── DamagedClientFileError   ... a file does not hold what was written to it
-    │   └── DamagedLogError          ... or those of a hub: file, offset
+    │   └── DamagedLogError          ... a log read from files is damaged: file, offset
     ├── ReadOnlyError                a hub that is read from its files accepts nothing
     ├── BodyError                    CBOR cannot represent the body (a ValueError as well)
     ├── SummaryCacheError            summaries cannot be cached here
@@ -30,7 +30,7 @@ from veen.core.objects.error_envelope import ErrorEnvelope
 
 
 class ClientError(VeenError):
-    """Base of what the client library raises by itself."""
+    """Base class of the errors of the client library."""
 
 
 class NetworkError(ClientError):
@@ -38,7 +38,7 @@ class NetworkError(ClientError):
 
 
 class InvalidResponseError(ClientError):
-    """The response is not one of a hub, or is damaged."""
+    """The response is not a valid response of a hub."""
 
 
 class RejectedError(ClientError):
@@ -64,7 +64,7 @@ class RejectedError(ClientError):
 
 
 class EpochError(RejectedError):
-    """The label belongs to an epoch outside the window of the hub: its clock is not the client's."""
+    """The label belongs to an epoch outside the hub's window: the clocks of hub and client differ."""
 
 
 class PrunedByHubError(RejectedError, PrunedError):
@@ -72,7 +72,7 @@ class PrunedByHubError(RejectedError, PrunedError):
 
 
 def rejection_of(envelope: ErrorEnvelope) -> RejectedError:
-    """Return the error for what a hub answered, of the class that a program would branch on."""
+    """Return the error for a hub's error response, of the class that programs branch on."""
     error = RejectedError(envelope)
     if error.code == Code.TIME.value and error.detail == Detail.EPOCH.value:
         return EpochError(envelope)
@@ -90,7 +90,7 @@ class PinError(ClientError):
 
 
 class ContextError(ClientError):
-    """No client or hub is named, or what names them cannot be used: a URL, the configuration file."""
+    """No client or hub is named, or the name cannot be used: an invalid URL or configuration file."""
 
 
 class ClientStateError(ClientError):
@@ -98,15 +98,14 @@ class ClientStateError(ClientError):
 
 
 class DamagedClientFileError(ClientStateError):
-    """A file does not hold what was written to it; the text says which and why."""
+    """A file of the client is damaged; the text says which and why."""
 
 
 class DamagedLogError(ClientStateError):
-    """A log that is read from files is not what the hub wrote."""
+    """A log that is read from files is damaged; ``file``, and the ``offset`` in it, if they are known."""
 
     def __init__(self, message: str, file: Path | None = None, offset: int | None = None) -> None:
         super().__init__(message)
-        #: The file and the offset in it, if they are known.
         self.file = file
         self.offset = offset
 
@@ -124,12 +123,11 @@ class UnsentError(ClientError):
 
 
 class DivergenceError(ClientError):
-    """The hub signed two things that cannot both be true; anybody can verify the evidence."""
+    """The hub signed two contradicting statements; ``fraud`` is the evidence, ``path`` the file with it."""
 
     def __init__(self, message: str, fraud: Fraud) -> None:
         super().__init__(message)
         self.fraud = fraud
-        #: The file that the evidence was written to.
         self.path: Path | None = None
 
 
@@ -138,7 +136,7 @@ class BodyError(ClientError, ValueError):
 
 
 class SummaryCacheError(ClientError):
-    """Summaries cannot be cached, for lack of space or of permission; the text says why."""
+    """Summaries cannot be cached, for example for lack of space or permission; the text says why."""
 
 
 class RpcError(ClientError):

@@ -1,8 +1,8 @@
-"""Evidence that a hub has signed two things that cannot both be true, for anybody to verify offline.
+"""Evidence that a hub signed two contradicting statements, which anyone can verify offline.
 
-Either one place of a label has two contents; or a receipt is followed by another whose root is not what
-appending its leaf gives. For the second kind the peaks before are part of the evidence: they fold to the
-first receipt's root, and a root has no other peaks.
+Either a position of a label has two contents, or the root in a receipt is not the result of appending its
+leaf to the log of the receipt before it. For the second kind, the peaks before it are part of the evidence:
+they hash to the root of the first receipt, and no other peaks do.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ SUFFIX: Final = ".veen-fraud"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fraud(Wire):
-    """Two receipts of one hub, and what is needed to see that they contradict each other.
+    """Two receipts of one hub, and what is needed to verify that they contradict each other.
 
     Attributes:
         identity: The identity of the hub.
         identity_sig: Its signature with the hub's first key.
         first: One receipt.
         second: The other one.
-        peaks: Those after the first receipt, by increasing height; only if the second one is its successor.
+        peaks: The peaks after the first receipt, by increasing height; only if the second is its successor.
     """
 
     SHAPE: ClassVar = MapShape(
@@ -51,14 +51,14 @@ class Fraud(Wire):
 
     @property
     def file_name(self) -> str:
-        """The name of the file: hub, label and position."""
+        """The name of the evidence file: hub, label and position."""
         hub, label = self.identity.hub_id.hex()[:16], self.second.label.hex()[:16]
         return f"{hub}-{label}-{self.second.stream_seq}{SUFFIX}"
 
     def verify(self, hub_pk: VerifyKey | None = None) -> str:
-        """Return what the evidence proves; reject it if it proves nothing.
+        """Return what the evidence proves, as a sentence; reject it if it proves nothing.
 
-        ``hub_pk`` is the hub's first key, if the reader knows it; the hub's id follows from it.
+        ``hub_pk`` is the hub's first key, if the verifier knows it; the hub's id is derived from it.
         """
         first_key = self.identity.hub_keys[0].hub_pk
         if hub_pk is not None and hub_pk != first_key:

@@ -1,6 +1,6 @@
-"""Which hub is meant: an http(s) URL, or a directory named by its path or a ``file://`` URI.
+"""The address of a hub: an http(s) URL, or a directory as a path or ``file://`` URI.
 
-Whether a hub runs in a directory is found out by ``veen.client.transport.resolve``.
+Whether a hub runs in the directory is determined by ``veen.client.transport.resolve``.
 """
 
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ _FILE_SCHEME: Final = "file://"
 
 
 def is_http_url(text: str) -> bool:
-    """Return whether a text is an http(s) URL, and not a path."""
+    """Return whether a text is an http(s) URL rather than a path."""
     return text.startswith(_URL_SCHEMES)
 
 
 def check_http_url(url: str) -> None:
-    """Reject what cannot be requested over HTTP.
+    """Reject a URL that cannot be requested over HTTP.
 
     Raises:
-        ValueError: A part of the URL is wrong; the text says which.
+        ValueError: A part of the URL is invalid; the text says which.
     """
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 - read for the check
+        parts.port  # noqa: B018 - raises if it is invalid
     except ValueError as error:
         raise ValueError(f"{url} is not a URL: {error}") from None
     if not parts.hostname:
@@ -38,11 +38,11 @@ def check_http_url(url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HubAddress:
-    """A URL, or a directory as it was written.
+    """A URL or a directory.
 
     Attributes:
-        url: Without a slash at its end; empty for a directory.
-        path: None for a URL.
+        url: The URL without a trailing slash; empty for a directory.
+        path: The directory as it was written; None for a URL.
     """
 
     url: str = ""
@@ -58,20 +58,20 @@ class HubAddress:
 
     @property
     def name(self) -> str:
-        """The URL or the absolute path: what clients pin, whatever their working directory."""
+        """The URL or absolute path: what clients pin, independent of their working directory."""
         return self.url if self.path is None else str(self.path.absolute())
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is a URL that never leaves this machine."""
+        """Whether it is a URL with a loopback host."""
         return is_loopback(urlsplit(self.url).hostname or "")
 
 
 def check_hub_address(text: str) -> HubAddress:
-    """Read the address of a hub that a person has typed.
+    """Parse the address of a hub as a user typed it.
 
     Raises:
-        ValueError: It is neither an http(s) URL nor a directory's path; the text says why.
+        ValueError: It is not a valid http(s) URL, nor a path; the text says why.
     """
     if is_http_url(text):
         check_http_url(text)

@@ -1,4 +1,4 @@
-"""Operations on a loop: their driver, and a driver for threads whose work blocks and needs the loop."""
+"""Drivers on an event loop: for asyncio, and for threads whose blocking work needs the loop."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def run_on_loop(operation: Operation[T], hub: AsyncHttpHub | ThreadedHub) -> T:
-    """Drive an operation to its end on a loop, as ``effects.run`` does blocking."""
+    """Run an operation to completion on a loop; the counterpart of ``effects.run``."""
     try:
         return await _drive(operation, hub)
     finally:
@@ -28,8 +28,8 @@ async def _drive(operation: Operation[T], hub: AsyncHttpHub | ThreadedHub) -> T:
         try:
             effect = operation.throw(failure) if failure is not None else operation.send(outcome)
         except StopIteration as done:
-            result: T = done.value
-            return result
+            value: T = done.value
+            return value
         outcome = failure = None
         try:
             outcome = await run_effect(effect, hub)
@@ -38,7 +38,7 @@ async def _drive(operation: Operation[T], hub: AsyncHttpHub | ThreadedHub) -> T:
 
 
 async def run_effect(effect: AnyEffect, hub: AsyncHttpHub | ThreadedHub) -> Any:  # noqa: ANN401 - by the effect
-    """Do what an operation asks for."""
+    """Perform an effect."""
     match effect:
         case Sleep(seconds):
             return await asyncio.sleep(seconds)
@@ -48,7 +48,7 @@ async def run_effect(effect: AnyEffect, hub: AsyncHttpHub | ThreadedHub) -> Any:
 
 
 class LoopDriver:
-    """Runs operations from a thread on the loop of an AsyncClient: a ``Driver`` for work that blocks."""
+    """Runs operations from a thread on the loop of an AsyncClient: a ``Driver`` for blocking work."""
 
     def __init__(self, client: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class LoopDriver:
 
     @property
     def session(self) -> Session:
-        """Whose keys, and which hub."""
+        """The session of the client."""
         return self._client.session
 
     def stop(self) -> None:
@@ -65,10 +65,10 @@ class LoopDriver:
         self._stopped = True
 
     def run(self, operation: Operation[T]) -> T:
-        """Run an operation, and wait for it in this thread.
+        """Run an operation on the loop, and wait for it in this thread.
 
         Raises:
-            ClientError: The thread is that of the loop, which would wait for itself.
+            ClientError: The driver was stopped, or this is the thread of the loop, which would deadlock.
         """
         if self._stopped or _is_on_loop():
             operation.close()
@@ -85,14 +85,14 @@ def _is_on_loop() -> bool:
 
 
 async def finish_in_thread(work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
-    """Have work done in a thread. A caller that is cancelled waits for its end: the lock is held for it."""
-    done = asyncio.get_running_loop().run_in_executor(None, work)
+    """Do work in a thread. A cancelled caller waits for it to end: the work runs under the caller's lock."""
+    future = asyncio.get_running_loop().run_in_executor(None, work)
     try:
-        return await asyncio.shield(done)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
         stop()
-        while not done.done():
+        while not future.done():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([done])
-        done.exception()  # marks it as retrieved
+                await asyncio.wait([future])
+        future.exception()  # marks it as retrieved
         raise

@@ -1,4 +1,4 @@
-"""The values that programs pass to a client, and get from it: drafts, sent messages, read messages."""
+"""The values that programs pass to a client and get from it: drafts, sent messages, read messages."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from veen.core.types import AuthRef, LeafHash, ProfileId, ReaderPublicKey, Schem
 from veen.overlays.schema import Schema
 from veen.stdx.atomic_file import write_file
 
-# Of a saved receipt, which holds nothing secret; the umask applies.
+# Mode of a saved receipt, which is not secret; the umask applies.
 _RECEIPT_MODE: Final = 0o644
 
 
@@ -38,8 +38,8 @@ class Message:
         receipt: The hub's receipt.
         header: Schema, parent and expiry; None if the content could not be decrypted.
         body: The decoded body.
-        attachments: What the body declares as attachments.
-        problem: Why the content is missing or must not be relied on; None if nothing is wrong.
+        attachments: The attachments that the body declares.
+        problem: Why the content is missing or must not be relied on; None if there is no problem.
     """
 
     epoch: int
@@ -85,7 +85,7 @@ class Message:
         return b"" if self._opened is None else self._opened.body
 
     def open_attachment(self, index: int, sealed: bytes) -> bytes:
-        """Decrypt an attachment that was fetched.
+        """Decrypt a fetched attachment.
 
         Example:
             data = message.open_attachment(0, Path("attachment.sealed").read_bytes())
@@ -99,13 +99,13 @@ class Message:
         return self._opened.open_attachment(index, sealed)
 
 
-# Whom a message is sealed to: the owner of a card, or a key of a card, of a hub or of a stream.
+# The recipient of a sealed message: the owner of a card, or a key of a card, hub or stream.
 Recipient = IdentityCard | ReaderPublicKey
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A message to be sent.
+    """A message to send.
 
     Attributes:
         body: What deterministic CBOR can represent.
@@ -113,8 +113,8 @@ class Draft:
         parent_id: The message that this one answers, or its id.
         expires_at: When readers should ignore it: seconds since 1970, or a datetime with a time zone.
         attachments: Paths of files, or their content.
-        encoded: The encoded body, instead of ``body``; such a body declares its attachments itself. A
-            function is called when the position in the client's sequence is known: a body may contain it.
+        encoded: The encoded body, instead of ``body``; it has to declare its attachments itself. A function
+            is called once the client's sequence number is known, so that the body may contain it.
     """
 
     body: Value
@@ -160,7 +160,7 @@ class Draft:
 
 
 def schema_id_of(schema: str | Schema | SchemaId | None) -> SchemaId:
-    """Return the id of a schema that is given by name, id or declaration; None: that of plain values."""
+    """Return the id of a schema, from its name, id or declaration; for None, that of plain values."""
     match schema:
         case None:
             return labels.schema_id(DEFAULT_SCHEMA)
@@ -190,13 +190,13 @@ class SendOptions:
     """How messages are sent.
 
     Attributes:
-        to: Whom to seal to. Default: the members of the stream, or the client itself.
-        token: Instead of the one that the client stores for the stream.
-        profile_id: Default: the first profile of the hub.
-        as_identity: Sign with the identity key, by which an administrator is known.
-        pow_cookie: Proof of work that was done before.
+        to: The recipient. Default: the members of the stream, or the client itself.
+        token: Capability token to use. Default: the one that the client stores for the stream.
+        profile_id: The profile to use. Default: the first one of the hub.
+        as_identity: Sign with the identity key, for example as an administrator.
+        pow_cookie: A proof of work that was computed before.
         store_body: Store the sealed message in the client directory too.
-        keep_key: Do not rotate the client key before: the message is known by it.
+        keep_key: Do not rotate the client key before sending: readers know the sender by it.
     """
 
     to: Recipient | None = None
@@ -219,7 +219,7 @@ class Sent:
         msg: The signed message.
         receipt: The hub's receipt.
         epoch: The epoch of the log that the message is in; 0 where labels do not rotate.
-        attachments: What was attached.
+        attachments: The attachments of the message.
     """
 
     msg: Msg

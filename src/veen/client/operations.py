@@ -1,4 +1,4 @@
-"""Operations: typed messages of the operation profiles, signed by the identity they speak for."""
+"""Operations: typed messages of the operation profiles, signed by the identity that they state."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,15 +22,15 @@ from veen.overlays.schema import Schema
 
 
 def parts_of(paths: Iterable[Path]) -> list[Part]:
-    """Return the files that are meant: under their names, or their paths within a directory."""
-    found: list[Part] = []
+    """Return files as parts, with their names, and the files in directories, with their relative paths."""
+    parts: list[Part] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(item for item in path.rglob("*") if item.is_file())
-            found += [_part(item, item.relative_to(path).as_posix()) for item in inside]
+            files = sorted(item for item in path.rglob("*") if item.is_file())
+            parts += [_part(item, item.relative_to(path).as_posix()) for item in files]
         else:
-            found.append(_part(path, path.name))
-    return found
+            parts.append(_part(path, path.name))
+    return parts
 
 
 def _part(path: Path, name: str) -> Part:
@@ -42,7 +42,7 @@ def _part(path: Path, name: str) -> Part:
         raise ClientStateError(f"{path} cannot be read: {error.strerror}") from None
 
 
-#: Fields that say who speaks: a fold believes it if that key has signed the message (AGR-011, REC-011).
+# Fields that state the acting identity: a fold accepts them if its key signed the message (AGR-011, REC-011).
 _SPEAKERS: Final = (
     "party_identity",
     "approver_identity",
@@ -50,7 +50,7 @@ _SPEAKERS: Final = (
     "agent_identity",
     "requester_identity",
 )
-#: Said by an identity, whichever fields they have.
+# Schemas that are always signed by an identity.
 _BY_IDENTITY: Final = frozenset({GRANT.name, REVOKE.name, RECOVERY_EXECUTION.name})
 
 
@@ -60,7 +60,7 @@ class Granted:
 
     Attributes:
         token: The capability token that it was minted as.
-        authorized: What the hub answered to the token.
+        authorized: The hub's response to the token.
         sent: The message with the grant.
     """
 
@@ -70,7 +70,7 @@ class Granted:
 
 
 def speaks_as_identity(client: Client, schema: Schema, body: Fields) -> bool:
-    """Tell whether the identity's own key is to sign: its client keys change, and speak for themselves."""
+    """Return whether the identity key must sign: client keys rotate, and do not stand for the identity."""
     identity = bytes(client.session.secrets.identity.public_key)
     return schema.name in _BY_IDENTITY or any(body.get(name) == identity for name in _SPEAKERS)
 
@@ -85,14 +85,14 @@ def send_operation(
     expires_at: int | None = None,
     options: SendOptions = NO_OPTIONS,
 ) -> Sent:
-    """Send an operation; ``body`` was made by the schema."""
+    """Send an operation; ``body`` comes from ``schema.make``."""
     draft = typed(schema, body, parent_id=parent_id, expires_at=expires_at)
     options = replace(options, as_identity=speaks_as_identity(client, schema, body))
     return send_draft(client, stream, draft, options)
 
 
 def grant_access(client: Client, stream: str, body: Fields) -> Granted:
-    """Grant access: mint the token, make it known to the hub, and send the grant (ACC-005)."""
+    """Grant access: mint the token, register it at the hub, and send the grant (ACC-005)."""
     now = client.session.clock()
     ttl = body["expiry_time"] - now
     if ttl < 1:
@@ -103,7 +103,7 @@ def grant_access(client: Client, stream: str, body: Fields) -> Granted:
     token = CapToken.mint(
         client.session.secrets.identity,
         VerifyKey(subject),
-        stream_ids=[StreamId(one) for one in streams],
+        stream_ids=[StreamId(stream_id) for stream_id in streams],
         ttl=ttl,
         rate=rate,
     )

@@ -1,4 +1,4 @@
-"""Reading a stream: page after page, every entry checked, and opened if it is for us."""
+"""Reading a stream page by page: every entry is verified, and decrypted if this client can."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,19 +23,19 @@ from veen.core.objects.msg import Msg
 from veen.core.objects.receipt import Receipt
 from veen.core.objects.sealed_payload import OpenedPayload, open_msg
 
-#: How long after its end an epoch may still get entries; hubs allow a minute or an epoch.
+# How long after its end an epoch may still get entries; hubs allow a minute or an epoch.
 LATE_SEC: Final = 600
-#: How long one request waits for news; the hub bounds it too.
+# Duration of one long poll; the hub bounds it too.
 FOLLOW_SEC: Final = 25
-#: How often to look for the first entry of a stream whose labels change.
+# How often to poll for the first entry of a stream whose labels rotate.
 _NEW_STREAM_SEC: Final = 1.0
 
 
 def open_any(msg: Msg, secrets: Secrets) -> OpenedPayload | None:
-    """Open a message with any key of a client, whatever its stream and profile; None if none fits."""
+    """Open a message of any stream and profile with the keys of a client; None if none fits."""
     for key in secrets.all_reader_keys():
         try:
-            # Which profile it has is not known here; the hub has checked the padding.
+            # The profile is not known here; the hub has checked the padding.
             return open_msg(msg, key, pad_block=0)
         except ProtocolError as error:
             if error.detail not in (Detail.HDR_AEAD, Detail.DH_ZERO):
@@ -44,14 +44,14 @@ def open_any(msg: Msg, secrets: Secrets) -> OpenedPayload | None:
 
 
 class Opener:
-    """Opens the messages of a stream with any key that fits; the last one that did is tried first."""
+    """Opens the messages of a stream with any key that fits; the key that fitted last is tried first."""
 
     def __init__(self, session: Session, keys: list[ReaderKey]) -> None:
         self._session = session
         self._keys = keys
 
     def open(self, epoch: int, msg: Msg, receipt: Receipt) -> Message:
-        """Open a message that was checked; one that is not for us is returned as it is."""
+        """Open a verified message; one that cannot be decrypted is returned without content."""
         try:
             pad_block = self._session.pad_block(msg.profile_id)
         except ProtocolError as error:
@@ -70,7 +70,7 @@ class Opener:
 
 
 def _read(epoch: int, msg: Msg, receipt: Receipt, opened: OpenedPayload) -> Message:
-    """Check what only a reader can: a sender may have written anything."""
+    """Check what only a reader can check: the hub does not see the content."""
     body = decode_body(opened.body)
     attachments: tuple[Attachment, ...] = ()
     problem = None
@@ -85,7 +85,7 @@ def _read(epoch: int, msg: Msg, receipt: Receipt, opened: OpenedPayload) -> Mess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What of a stream is read.
+    """The range of a stream to read, and how.
 
     Attributes:
         start: Position of the first entry, in the first epoch that is read.
@@ -93,8 +93,8 @@ class ReadOptions:
         epoch: Only this epoch.
         limit: At most this many entries.
         prove: Request an inclusion proof of each page as well.
-        resume: Continue where the last reading of this client stopped.
-        peek: Leave unchanged where a reading with ``resume`` continues.
+        resume: Continue after the entries that this client has consumed.
+        peek: Do not count the entries as consumed, for a later ``resume``.
     """
 
     start: int = 1
@@ -111,49 +111,49 @@ READ_ALL: Final = ReadOptions()
 
 @dataclass(slots=True)
 class _Epoch:
-    """A label of the stream, being read."""
+    """A label of the stream that is being read."""
 
     epoch: int
     check: LabelCheck
-    #: Entries before this one were not asked for.
+    # Position of the first requested entry.
     first: int = 1
-    #: The last entry that was handed out, and is not noted in the state yet.
+    # The last entry that was returned and is not saved in the state yet; 0 for none.
     delivered: int = 0
 
 
 class StreamReader:
-    """A stream being read, across its epochs."""
+    """Reads a stream across its epochs."""
 
     def __init__(self, session: Session, stream: str, options: ReadOptions = READ_ALL) -> None:
         self._session = session
         self._stream = stream
         self._options = options
-        # Of the first epoch; those after it are read from their beginning.
+        # In the first epoch; later ones are read from their first entry.
         self._start = max(options.start, 1)
-        # How many entries are still wanted.
+        # How many more entries to return; None: no limit.
         self._remaining = options.limit
         self._epochs: list[_Epoch] = []
         self._opener: Opener | None = None
         self._secrets = session.secrets
         self._has_reconnected = False
-        #: What stopped the reading, until the good entries before it have been handed out.
+        # The error to raise once the valid entries before it have been returned.
         self._failure: VeenError | None = None
         self.at_end = False
 
     @property
     def position(self) -> tuple[int, int]:
-        """Return the newest epoch, and the number of the last entry that was checked in it."""
+        """The newest epoch, and the last verified entry in it."""
         return (self._epochs[-1].epoch, self._epochs[-1].check.peaks.size) if self._epochs else (0, 0)
 
     @property
     def is_full(self) -> bool:
-        """Whether as many entries were returned as were wanted."""
+        """Whether the limit is reached."""
         return self._remaining is not None and self._remaining <= 0
 
     async def fetch(self, wait_sec: int = 0) -> list[Message]:
-        """Return the next entries; none at the end, or if nothing has come in that time.
+        """Return the next entries; empty at the end, if none arrives within ``wait_sec``.
 
-        The entries returned before count as dealt with: reading would go on behind them after a restart.
+        The entries returned before count as consumed: after a restart, reading resumes after them.
         """
         started = monotonic()
         await self._session.connect()
@@ -164,7 +164,7 @@ class StreamReader:
             self.at_end = True
             return []
         secrets = self._session.secrets
-        if self._opener is None or self._secrets is not secrets:  # which change when keys do
+        if self._opener is None or self._secrets is not secrets:  # replaced when a key is added
             keys = await Blocking(lambda: secrets.reader_keys(labels.stream_id(self._stream)))
             self._opener, self._secrets = Opener(self._session, keys), secrets
         found_more = not self._epochs and await self._look_for_epochs()
@@ -181,12 +181,12 @@ class StreamReader:
             if not found_more:
                 break
         if wait_sec and monotonic() - started < _NEW_STREAM_SEC:
-            await Sleep(_NEW_STREAM_SEC)  # there is no label to wait at yet, or the hub does not wait
+            await Sleep(_NEW_STREAM_SEC)  # there is no label to long-poll yet, or the hub does not support it
         self.at_end = True
         return []
 
     def _max_wait(self, epoch: int, wait_sec: int) -> int:
-        """Return how long to wait for entries of an epoch: not beyond its end, when others come up."""
+        """Return how long to wait for entries of an epoch: at most to its end, when the next one begins."""
         epoch_sec = self._session.profiles[0].epoch_sec
         if not epoch_sec or not wait_sec:
             return wait_sec
@@ -194,7 +194,7 @@ class StreamReader:
         return max(1, min(wait_sec, remaining))
 
     async def settle(self) -> None:
-        """Note in the state how far the application has come."""
+        """Save in the state which entries the application has consumed."""
         delivered = [item for item in self._epochs if item.delivered]
         if not delivered:
             return
@@ -207,7 +207,7 @@ class StreamReader:
                 if not self._options.peek:
                     label_state.read_seq = max(label_state.read_seq, item.delivered)
                 if label_state.receipt != item.check.known.receipt:
-                    newer.append((item.check, label_state))  # another has gone on meanwhile
+                    newer.append((item.check, label_state))  # another process or task has read on meanwhile
                 elif item.check.receipt is not None:
                     label_state.advance(item.check.peaks, item.check.receipt)
                     item.check.known = label_state
@@ -219,9 +219,9 @@ class StreamReader:
             await agree(self._session, check, label_state)
 
     async def _look_for_epochs(self) -> bool:
-        """Begin with epochs that have come up since; False if there are none.
+        """Start to read epochs that have appeared since; False if there are none.
 
-        Old ones are given up when the hub takes no more messages for them; until then one may still come.
+        An old epoch is read until the hub no longer accepts messages for it.
         """
         session = self._session
         epoch_sec = session.profiles[0].epoch_sec
@@ -269,7 +269,7 @@ class StreamReader:
                 _verify_page_proof(page, messages[-1])
         except ProtocolError as error:
             if error.detail in (Detail.SIG_INVALID, Detail.KEY_INACTIVE) and not self._has_reconnected:
-                self._has_reconnected = True  # perhaps the hub has a new key; once is enough to know
+                self._has_reconnected = True  # the hub may have a new key; one attempt is enough
                 try:
                     await session.reconnect()
                     check.pin = await session.connect()
@@ -310,7 +310,7 @@ def _verify_page_proof(page: StreamResponse, last: Message) -> None:
 
 
 async def list_epochs(session: Session, stream: str, from_epoch: int) -> list[int]:
-    """Return the epochs from one on in which a stream has entries."""
+    """Return the epochs in which a stream has entries, from ``from_epoch`` on."""
     epochs: list[int] = []
     start: int | None = from_epoch
     while start is not None:

@@ -1,4 +1,4 @@
-"""Trying again: when it helps, and not too often. Every request may be repeated (C-63, CLNT-015)."""
+"""The retry policy: which failures are retried, and how often. Requests are idempotent (C-63, CLNT-015)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ from veen.core.objects.error_envelope import ErrorEnvelope
 from veen.core.types import RandomBytes
 from veen.stdx.backoff import backoff_sec
 
-#: Refusals that pass: the hub is busy or stopping, or the token's rate is used up for the moment.
+# Transient rejections: the hub is busy or stopping, or the rate limit of the token is reached.
 _PASSING: Final = frozenset({Code.UNAVAILABLE, Code.RATE})
 
 
@@ -22,10 +22,10 @@ def is_passing(envelope: ErrorEnvelope) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a request is sent, with exponential backoff and jitter.
+    """The retry policy: exponential backoff with jitter.
 
     Attributes:
-        attempts: How often at most.
+        attempts: Maximum number of attempts.
         base_sec: Upper bound of the first pause; it doubles with each failure.
         cap_sec: Upper bound of every pause.
         patience_sec: If the hub asks for a longer pause, its rejection is final.
@@ -43,14 +43,14 @@ class Retry:
         return failures >= self.attempts
 
     def pause(self, failures: int, retry_after: int | None, random: RandomBytes) -> Sleep:
-        """Return the wait after a number of failures; never shorter than the hub has asked for."""
+        """Return the pause after a number of failures, at least as long as the hub requested."""
         longest = backoff_sec(failures, first_sec=self.base_sec, cap_sec=self.cap_sec)
         share = (1 + random(1)[0]) / 256
         return Sleep(max(longest * share, float(retry_after or 0)))
 
 
 async def with_retry(request: Effect[T], retry: Retry, random: RandomBytes) -> T:
-    """Ask until there is a response, a final rejection, or no attempt left."""
+    """Send a request until there is a response, a final rejection, or no attempt left."""
     for failures in range(1, retry.attempts + 1):
         try:
             return await request
@@ -68,11 +68,11 @@ async def with_retry(request: Effect[T], retry: Retry, random: RandomBytes) -> T
 
 @dataclass(slots=True)
 class Asker:
-    """Whoever asks a hub: patience, and chance for the pauses."""
+    """Sends requests with retries; ``random`` is for the jitter."""
 
     random: RandomBytes
     retry: Retry
 
     async def ask(self, request: Wire, answer: type[W], *, wait_sec: int = 0) -> W:
-        """Ask the hub patiently."""
+        """Send a request, with retries."""
         return await with_retry(Query(request, answer, wait_sec), self.retry, self.random)

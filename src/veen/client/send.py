@@ -1,7 +1,7 @@
-"""Sending: seal, sign, store, submit, verify the receipt, save: in this order, a crash loses nothing.
+"""Sending: seal, sign, store, submit, verify the receipt, save. In this order, a crash loses nothing.
 
-Numbers are used under the lock of the client's directory. Before a message is sent its bytes are kept; until
-it is answered they are what is sent again (C-63, CLNT-015).
+Sequence numbers are used under the lock of the client directory. Before a message is sent, its bytes are
+stored in the outbox; until it is acknowledged, the same bytes are resent (C-63, CLNT-015).
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
@@ -54,18 +54,18 @@ from veen.core.types import (
     VerifyKey,
 )
 
-#: Messages of one request.
+# Messages per request.
 BATCH: Final = 256
 _BATCH_BYTES: Final = 4 << 20
-#: Bits of proof of work that are done: some minutes. Who asks for more wants us to do nothing else.
+# Bits of proof of work that the client does at most, in some minutes; more would be a denial of service.
 MAX_POW_BITS: Final = 26
-#: Nonces that are tried in one portion, and at all: more than that difficulty ever needs.
+# Nonces tried in one step, and in total: more than that difficulty ever needs.
 _NONCES_PER_STEP, _MAX_NONCES = 1 << 16, 1 << 32
 _LOST_STATE: Final = frozenset({Detail.DUPLICATE, Detail.CLIENT_SEQ, Detail.PREV_ACK})
 
 
 class Sender:
-    """Messages for one stream, on their way together."""
+    """Sends messages to one stream."""
 
     def __init__(self, session: Session, stream: str, options: SendOptions) -> None:
         self._session = session
@@ -74,9 +74,10 @@ class Sender:
         self._epoch: int | None = None
 
     async def send(self, drafts: Sequence[Draft]) -> list[Sent]:
-        """Send messages in order, as many as one request holds; returns those that the hub has taken.
+        """Send messages in order, as many as one request holds; return those that the hub accepted.
 
-        They are the first ones, and at least one. If a later one is refused, sending that one says why.
+        They are the first ones, and at least one. If a later one is rejected, sending it again raises the
+        error.
         """
         session = self._session
         await session.connect()
@@ -84,7 +85,7 @@ class Sender:
             return await self._send_some(drafts)
 
     async def flush(self) -> int:
-        """Send again what was not answered, in any epoch; returns how many messages the hub has now."""
+        """Resend unacknowledged messages of all epochs; return how many the hub has now."""
         session = self._session
         await session.connect()
         async with session.lock():
@@ -98,14 +99,14 @@ class Sender:
             return count
 
     async def _send_some(self, drafts: Sequence[Draft]) -> list[Sent]:
-        """Send as many as one request holds; once more if the state turns out to be old."""
+        """Send as many as one request holds; once more if the local state turns out to be outdated."""
         session = self._session
         for attempt in (1, 2):
             state = session.locked_state = await Blocking(session.home.load)
             profile = session.profile(self._options.profile_id)
             labels_before = len(state.labels)
             label, label_state = session.label_state(state, self._stream, self._epoch_of(profile))
-            if len(state.labels) > labels_before:  # flush finds what was kept by the labels that are known
+            if len(state.labels) > labels_before:  # flush finds the outbox of a label only if it is saved
                 await Blocking(partial(session.home.save, state))
             await self._flush(state, label, label_state)
             await self._rotate(label_state)
@@ -125,7 +126,7 @@ class Sender:
     async def _can_recover(
         self, error: RejectedError, state: State, label: Label, label_state: LabelState
     ) -> bool:
-        """Find out what we did not know: numbers used before the state was lost, or the hub's epoch."""
+        """Recover the numbers used before the state was lost, or the hub's epoch; False if neither."""
         if isinstance(error, EpochError):
             status = await with_retry(Describe("/tooling/status"), self._session.retry, self._session.random)
             self._epoch = read_epoch(status)
@@ -135,10 +136,10 @@ class Sender:
             return True
         return False
 
-    # --- before ---------------------------------------------------------------------------------------------
+    # --- sealing --------------------------------------------------------------------------------------------
 
     async def _rotate(self, label_state: LabelState) -> None:
-        """Change the client key when it has been used enough, unless a token is bound to it (C-50, C-96)."""
+        """Rotate the client key when it is due, unless a token is bound to the key (C-50, C-96)."""
         session, bounds = self._session, self._session.rotation
         if bounds is None or self._options.as_identity or self._options.keep_key:
             return
@@ -190,7 +191,7 @@ class Sender:
                 msg, attached = await self._seal_one(draft, context, key, profile)
             except Exception:
                 if batch:
-                    break  # those before it are sent; when its turn comes, its fault is told
+                    break  # send those before it; the error is raised when this one comes first
                 raise
             size += len(msg.encode())
             if batch and size > _BATCH_BYTES:
@@ -218,7 +219,7 @@ class Sender:
         sealed_msg = sealer.finish(header=header, body=body, pad_block=profile.pad_block)
         return Msg.sign(key, context, sealed_msg.ciphertext), tuple(attached)
 
-    # --- on the way -----------------------------------------------------------------------------------------
+    # --- submission -----------------------------------------------------------------------------------------
 
     async def _deliver(
         self,
@@ -254,7 +255,7 @@ class Sender:
     ) -> tuple[list[Receipt], RejectedError | None]:
         """Submit until all are accepted or one is rejected; return the receipts of those before it.
 
-        ``unsure``: they may have been taken before. Then no refusal says that they were not.
+        ``unsure``: they may have been accepted before, and then a rejection does not prove otherwise.
         """
         session = self._session
         receipts: list[Receipt] = []
@@ -291,7 +292,7 @@ class Sender:
     ) -> list[Receipt]:
         """Return the receipts of messages that are rejected now, but were accepted before (CLNT-015)."""
         if is_passing(rejection.envelope):
-            raise NetworkError(str(rejection)) from None  # it may even be taken yet
+            raise NetworkError(str(rejection)) from None  # it may still be accepted
         by_leaf: dict[LeafHash, Receipt] = {}
 
         def note(item: StreamItem) -> None:
@@ -332,7 +333,7 @@ class Sender:
         return receipt if receipt is not None and receipt.leaf_hash == msg.leaf_hash else None
 
     async def _pow_headers(self, msgs: list[Msg]) -> dict[str, str]:
-        """Do the work that the hub asks for, if it does."""
+        """Return the header with the proof of work, if the hub requires one."""
         cookie = self._options.pow_cookie
         if cookie is None:
             difficulty = self._session.pow_difficulty
@@ -343,7 +344,7 @@ class Sender:
             cookie = await _solve(challenge, difficulty)
         return {"veen-pow": cookie.encode().hex()}
 
-    # --- after ----------------------------------------------------------------------------------------------
+    # --- receipts -------------------------------------------------------------------------------------------
 
     async def _save_accepted(
         self,
@@ -355,9 +356,9 @@ class Sender:
         *,
         pending: Sequence[Msg] = (),
     ) -> None:
-        """Check receipts, and take them into the state; if one is false, nothing changes (CLI-059).
+        """Verify receipts and add them to the state; if one is invalid, nothing changes (CLI-059).
 
-        ``left``: what is kept on.
+        ``pending`` messages stay in the outbox.
         """
         session = self._session
         pin = await session.check_signed(lambda pin: check_receipts(pin, msgs, receipts))
@@ -378,7 +379,7 @@ class Sender:
             await Blocking(lambda: session.home.clear_outbox(label))
 
     async def _flush(self, state: State, label: Label, label_state: LabelState) -> None:
-        """Resend what was not answered, byte for byte; what is rejected now is set aside and reported."""
+        """Resend unacknowledged messages byte for byte; set those aside that are rejected now, and raise."""
         home = self._session.home
         waiting = await Blocking(lambda: home.outbox(label))
         if not waiting:
@@ -405,14 +406,14 @@ class Sender:
 
 
 def draft_of(item: Draft | Value) -> Draft:
-    """Return a message to be sent: a draft, or a body without anything else."""
+    """Return a draft, or a draft of a body."""
     return item if isinstance(item, Draft) else Draft(item)
 
 
 def send_drafts(
     driver: Driver, stream: str, drafts: Iterable[Draft | Value], options: SendOptions = NO_OPTIONS
 ) -> Iterator[Sent]:
-    """Send messages in order, many in one request; yields them as the hub accepts them."""
+    """Send messages in order, many in one request; yield them as the hub accepts them."""
     waiting = map(draft_of, drafts)
     while batch := list(islice(waiting, BATCH)):
         while batch:
@@ -424,7 +425,7 @@ def send_drafts(
 async def batches_of(
     drafts: Iterable[Draft | Value] | AsyncIterable[Draft | Value],
 ) -> AsyncIterator[list[Draft]]:
-    """Yield as many drafts at a time as one request holds."""
+    """Yield drafts in batches of at most one request."""
     waiting: list[Draft] = []
     async for item in _each(drafts):
         waiting.append(draft_of(item))
@@ -447,12 +448,12 @@ async def _each(
 
 
 def send_draft(driver: Driver, stream: str, draft: Draft, options: SendOptions = NO_OPTIONS) -> Sent:
-    """Send one message; returns when the hub has it on disk and its receipt is verified."""
+    """Send one message; return when the hub has it on disk and its receipt is verified."""
     return driver.run(Sender(driver.session, stream, options).send([draft]))[0]
 
 
 async def _solve(challenge: bytes, difficulty: int) -> PowCookie:
-    """Do work, in portions: who has lost interest need not wait for all of it."""
+    """Find a proof of work, in steps, between which the operation can be cancelled."""
     if not 0 <= difficulty <= MAX_POW_BITS:
         raise InvalidResponseError(
             f"the hub requires {difficulty} bits of proof of work; the client does at most {MAX_POW_BITS}"
@@ -465,9 +466,9 @@ async def _solve(challenge: bytes, difficulty: int) -> PowCookie:
 
 
 def rotate(session: Session) -> None:
-    """Give the client a new key; nothing on the wire links it to the old one (CLI-056).
+    """Replace the client key; nothing in the log links it to the old one (CLI-056).
 
-    The caller holds the lock: another process may have added keys since ours were read.
+    The caller holds the lock. The keystore is read again: another process may have added keys.
     """
     newest, _ = session.home.load_secrets(lambda: session.passphrase)
     session.secrets = newest.rotated(session.random, session.clock())

@@ -1,4 +1,4 @@
-"""A client at work with one hub: whose keys, which hub, how it waits. What the operations share."""
+"""The session of a client with one hub: keys, pinned hub, state and lock, which the operations share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,13 +35,13 @@ class Rotation:
 
 
 DEFAULT_ROTATION: Final = Rotation()
-#: How often to look whether another has given the lock back.
+# How often to try to acquire the lock.
 _LOCK_SEC: Final = 0.02
 
 
 @dataclass(slots=True, kw_only=True)
 class Session(Asker):
-    """One client and one hub. Clock and randomness are given, so that everything can be replayed."""
+    """One client and one hub. Clock and randomness are injected, so that tests can replay everything."""
 
     home: ClientHome
     secrets: Secrets
@@ -50,43 +50,43 @@ class Session(Asker):
     clock: Callable[[], int]
     trust: Trust = Trust.LOCAL
     expected_hub: HubId | None = None
-    #: None: keys change only when somebody says so.
+    # None: keys are rotated only on request.
     rotation: Rotation | None = DEFAULT_ROTATION
     limits: Limits = DEFAULT_LIMITS
     pin: Pin | None = None
     profiles: tuple[Profile, ...] = ()
-    #: Bits of proof of work that the hub wants for a submit.
+    # Bits of proof of work that the hub requires for a submit.
     pow_difficulty: int = 0
-    #: The state while an operation holds the lock; it saves it.
+    # The state while an operation holds the lock; the operation saves it.
     locked_state: State | None = None
 
     @property
     def identity(self) -> IdentityCard:
-        """The card of this client."""
+        """The identity card of this client."""
         return self.secrets.card(self.clock())
 
     @property
     def client_id(self) -> VerifyKey:
-        """The key that signs messages at present."""
+        """The key that currently signs messages."""
         return self.secrets.client.signing_key.public_key
 
-    # --- who the hub is -------------------------------------------------------------------------------------
+    # --- the identity of the hub ----------------------------------------------------------------------------
 
     async def connect(self) -> Pin:
-        """Return the pin of the hub; at the first time, ask it who it is and decide whether to believe it."""
+        """Return the pin of the hub; the first time, request its identity and check whether to trust it."""
         if self.pin is None:
             await self.reconnect()
         assert self.pin is not None
         return self.pin
 
     async def reconnect(self) -> None:
-        """Ask the hub who it is now: its keys may have changed."""
+        """Request the hub's identity again: its keys may have changed."""
         facts = read_facts(await with_retry(STATUS, self.retry, self.random))
         if self.locked_state is not None:
             pin = self._accept(self.locked_state, facts)
         else:
             pin = await self.update(lambda state: self._accept(state, facts))
-        # At once: an operation that is interrupted leaves all of it or nothing, also to other tasks.
+        # Assigned together, without awaiting: other tasks, or an interrupt, see all of it or nothing.
         self.pin, self.profiles, self.pow_difficulty = pin, facts.profiles, facts.pow_difficulty
 
     def _accept(self, state: State, facts: HubFacts) -> Pin:
@@ -100,7 +100,7 @@ class Session(Asker):
         )
 
     async def check_signed(self, check: Callable[[Pin], None]) -> Pin:
-        """Check what the hub has signed; if no key fits, once more with the keys that it has now."""
+        """Check a signature of the hub; if no key fits, once more with its current keys."""
         pin = await self.connect()
         try:
             check(pin)
@@ -117,40 +117,40 @@ class Session(Asker):
     # --- state ----------------------------------------------------------------------------------------------
 
     def lock(self) -> "_DirectoryLock":
-        """Return the lock of the client's directory, for an ``async with`` of an operation."""
+        """Return the lock of the client directory, for ``async with`` in an operation."""
         return _DirectoryLock(self)
 
     async def acquire(self) -> FileLock:
-        """Take the lock of the client's directory. Between two attempts the thread is free."""
+        """Acquire the lock of the client directory. No thread is blocked between two attempts."""
         hold = self.home.holding()
         try:
             while not await Blocking(hold.acquire):
                 await Sleep(_LOCK_SEC)
         except BaseException:
-            hold.close()  # it may have been taken by work whose outcome nobody received
+            hold.close()  # the cancelled work may have acquired it
             raise
         return hold
 
     async def update(self, change: Callable[[State], T]) -> T:
-        """Change the newest state, alone; returns what the change returns."""
+        """Change the stored state under the lock; return what ``change`` returns."""
         async with self.lock():
             return await Blocking(lambda: self.home.change(change))
 
-    # --- names ----------------------------------------------------------------------------------------------
+    # --- profiles and labels --------------------------------------------------------------------------------
 
     def profile(self, wanted: ProfileId | None = None) -> Profile:
-        """Return the profile to write with: the hub's first one, or the one that was asked for."""
+        """Return the profile to write with: by default the hub's first one."""
         if wanted is None:
             return self.profiles[0]
-        found = next((item for item in self.profiles if item.profile_id == wanted), None)
-        if found is None:
+        profile = next((item for item in self.profiles if item.profile_id == wanted), None)
+        if profile is None:
             raise ProtocolError(
                 Detail.PROFILE, f"the hub does not serve profile {wanted.hex()}", field="profile_id"
             )
-        return found
+        return profile
 
     def pad_block(self, profile_id: ProfileId) -> int:
-        """Return the padding of a message's profile."""
+        """Return the padding block of a profile."""
         return self.profile(profile_id).pad_block
 
     def label(self, stream: StreamId, epoch: int) -> Label:
@@ -159,19 +159,19 @@ class Session(Asker):
         return labels.label(self.pin.identity.routing_key, stream, epoch)
 
     def label_state(self, state: State, stream: str, epoch: int) -> tuple[Label, LabelState]:
-        """Return what is known of a label, in a state that may be changed."""
+        """Return a label and its state, which is added if it is new; the caller may change it."""
         assert self.pin is not None
         stream_id = labels.stream_id(stream)
         label = self.label(stream_id, epoch)
-        found = state.labels.get(label)
-        if found is None:
-            found = LabelState(self.pin.identity.hub_id, stream_id, epoch, stream)
-            state.labels[label] = found
-        return label, found
+        label_state = state.labels.get(label)
+        if label_state is None:
+            label_state = LabelState(self.pin.identity.hub_id, stream_id, epoch, stream)
+            state.labels[label] = label_state
+        return label, label_state
 
 
 class _DirectoryLock:
-    """Held in an ``async with``. Releasing it awaits nothing, so that an operation can be closed anywhere."""
+    """The lock for ``async with``. The release awaits nothing, so that operations can be closed anywhere."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -185,7 +185,7 @@ class _DirectoryLock:
 
 
 class AsyncDriver(Protocol):
-    """A session, and what runs its operations on a loop. ``AsyncClient`` is one."""
+    """A session, and a driver of its operations on an event loop, such as ``AsyncClient``."""
 
     @property
     def session(self) -> Session:
@@ -196,9 +196,9 @@ class AsyncDriver(Protocol):
 
 
 class Driver(Protocol):
-    """A session, and what runs its operations to their end; it blocks. ``Client`` is one.
+    """A session, and a blocking driver of its operations, such as ``Client``.
 
-    Folds, snapshots and RPC servers need no more of a client than this, so the client can be built upon them.
+    Folds, snapshots and RPC servers need only this part of a client, so that clients can use them.
     """
 
     @property

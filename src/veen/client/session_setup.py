@@ -1,4 +1,4 @@
-"""From the names of a client and of a hub to a session; ``Client.open`` and the command line share this."""
+"""Create a session from the names of a client and a hub, for ``Client.open`` and the command line."""
 
 import os
 import time
@@ -32,7 +32,7 @@ def open_session(
     rotation: Rotation | None = DEFAULT_ROTATION,
     random: RandomBytes = os.urandom,
 ) -> Session:
-    """Open the directory of a client for work with a hub; see ``Client.open``."""
+    """Open a client directory for use with a hub; see ``Client.open``."""
     path = Path(home).expanduser() if home is not None else find_client()
     client_home = ClientHome(path, random)
     secrets, passphrase_bytes = client_home.load_secrets(_passphrase_source(passphrase))
@@ -51,10 +51,10 @@ def open_session(
 
 
 def named_hub(hub: StrPath | None) -> HubAddress:
-    """Return the address of the hub that is named, or of the configured one.
+    """Return the address of the named hub, or of the default.
 
     Raises:
-        ContextError: None is named, and there is no default; or it is not the address of a hub.
+        ContextError: No hub is named, and there is no default; or the address is invalid.
     """
     try:
         return check_hub_address(find_hub(None if hub is None else os.fspath(hub)))
@@ -63,10 +63,10 @@ def named_hub(hub: StrPath | None) -> HubAddress:
 
 
 def configured_trust() -> Trust:
-    """Return what the configuration file says about unknown hubs; by default they are trusted locally.
+    """Return the configured trust in unknown hubs; by default ``Trust.LOCAL``.
 
     Raises:
-        ContextError: The configuration file is damaged, or its ``trust`` has another value.
+        ContextError: The configuration file is invalid, or its ``trust`` has an unknown value.
     """
     try:
         return Trust(load_config().get("trust", Trust.LOCAL))
@@ -76,8 +76,8 @@ def configured_trust() -> Trust:
 
 def _passphrase_source(passphrase: Passphrase | AskPassphrase | None) -> AskPassphrase:
     def ask() -> bytes | None:
-        given = passphrase() if callable(passphrase) else passphrase
-        return given.encode() if isinstance(given, str) else given
+        value = passphrase() if callable(passphrase) else passphrase
+        return value.encode() if isinstance(value, str) else value
 
     return asker(os.environ, lambda: None) if passphrase is None else ask
 

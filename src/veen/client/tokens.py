@@ -1,4 +1,4 @@
-"""Capability tokens at the hub: making one known, and asking what it thinks of one."""
+"""Capability tokens at the hub: registration and status."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Authorized:
 
 
 async def authorize(session: Session, token: CapToken) -> Authorized:
-    """Make a token known to the hub; if it is for this client, it is stored and used from then on."""
+    """Register a token at the hub; if it is for this client, it is stored and used from then on."""
     await session.connect()
     token.verify()
     answer = await session.ask(AuthorizeRequest(cap_token=token), AuthorizeResponse)
@@ -45,5 +45,5 @@ def _verify_record(pin: Pin, record: Receipt) -> None:
 
 
 async def cap_status(session: Session, token: CapToken) -> CapStatusResponse:
-    """Ask what the hub thinks of a token."""
+    """Request the status of a token from the hub."""
     return await session.ask(CapStatusRequest(auth_ref=token.auth_ref), CapStatusResponse)

@@ -1,4 +1,4 @@
-"""Wallets for programs: messages for each event, one's own wallet, and what the log will say of an event."""
+"""Wallets for programs: a message for each event, the client's own wallets, and the verdicts on events."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -18,12 +18,12 @@ from veen.overlays.wallet import schemas as wal
 from veen.overlays.wallet.overlay import TOLD, Wallets
 from veen.overlays.wallet.schemas import transfer_id, wallet_id
 
-#: The stream of wallets that share one.
+# The stream that wallets share.
 MAIN_STREAM = "wallet/main"
 
 
 def own_context(client: Client) -> bytes:
-    """Return the context that a client's own wallets are of: its identity, which outlives its keys."""
+    """Return the context of a client's own wallets: its identity, which survives key rotation."""
     return bytes(client.session.secrets.identity.public_key)
 
 
@@ -33,7 +33,7 @@ def own_wallet(client: Client, currency: str, realm: RealmId | None = None) -> b
 
 
 def own_wallets(client: Client, tables: Tables, realm: RealmId | None = None) -> dict[bytes, str]:
-    """Return the wallets of a stream that are a client's own, with their currencies."""
+    """Return a client's own wallets in a stream, with their currencies."""
     mine = (labels.realm_id() if realm is None else realm, own_context(client))
     return {
         key: currency
@@ -58,7 +58,7 @@ def opening(realm: RealmId, ctx: bytes, currency: str, created_at: int) -> Draft
 
 
 def event(schema: Schema, wallet: bytes, ts: int, **values: Any) -> Draft:  # noqa: ANN401 - of its fields
-    """Return the message of any other event but a transfer: its schema says what it takes."""
+    """Return the message of an event other than a transfer; ``values`` are the other fields of its schema."""
     return typed(schema, schema.make(wallet_id=wallet, ts=ts, **values))
 
 
@@ -77,17 +77,17 @@ def transfer(source: bytes, target: bytes, amount: int, ts: int, metadata: Field
 
 
 def named_by_place(body: Fields) -> Draft:
-    """Return the message of a transfer whose id follows from its place in the client's sequence (WAL-054)."""
+    """Return the message of a transfer whose id is derived from its sequence number (WAL-054)."""
 
     def encoded(context: MsgContext) -> bytes:
-        name = transfer_id(context.label, context.client_id, context.client_seq)
-        return wal.TRANSFER.encode({**body, "transfer_id": name})
+        id_ = transfer_id(context.label, context.client_id, context.client_seq)
+        return wal.TRANSFER.encode({**body, "transfer_id": id_})
 
     return Draft(None, schema=wal.TRANSFER.schema_id, encoded=encoded)
 
 
 def transfer_of(sent: Sent) -> bytes:
-    """Return the id of a transfer that was sent without one of its own."""
+    """Return the id of a sent transfer, derived from its sequence number."""
     return transfer_id(sent.msg.label, sent.msg.client_id, sent.msg.client_seq)
 
 
@@ -95,19 +95,19 @@ def transfer_of(sent: Sent) -> bytes:
 
 
 class Verdict(NamedTuple):
-    """What the log says of an event; it counts if there is no code, or one that only informs."""
+    """A report on an event: an error, or a code that only informs."""
 
     code: str
     detail: str
 
     @property
     def counts(self) -> bool:
-        """Whether the event counts all the same."""
+        """Whether the event counts nevertheless."""
         return self.code in TOLD
 
 
 class _Head:
-    """Tables at the end of a log; what only the log itself keeps is not foreseen."""
+    """The tables of an overlay at the end of a log; others, which only a running fold has, are empty."""
 
     def __init__(self, tables: Tables, names: Iterable[str]) -> None:
         self._tables = tables
@@ -118,20 +118,20 @@ class _Head:
         return self._tables.get(table, key) if table in self._names else None
 
     def items(self, table: str) -> Iterable[tuple[Key, Any]]:
-        """Yield what is in a table."""
+        """Yield the items of a table."""
         return self._tables.items(table)
 
 
 def foresee(state: FoldedState, schema: Schema, body: Fields) -> list[Verdict]:
-    """Return what would be said of an event that came next; the log is the judge, not this."""
+    """Predict the reports on an event if it came next; only the log decides."""
     overlay = state.overlay
     record = Record(2**64 - 1, ZERO_32, ZERO_32, 0, 0, schema.schema_id, b"", epoch=2**64 - 1)
     event_ = Event(record, schema, body, ZERO_32, labels.stream_id(state.stream))
-    found = overlay.lower(event_, _Head(state.tables, overlay.tables))
-    return [Verdict(code, detail) for code, detail in found.reports]
+    lowered = overlay.lower(event_, _Head(state.tables, overlay.tables))
+    return [Verdict(code, detail) for code, detail in lowered.reports]
 
 
 def judged(client: Client, overlay: Wallets, stream: str, sent: Sent) -> list[Verdict]:
-    """Return what the log says of an event that was sent."""
+    """Return the reports on an event that was sent, according to the log."""
     state = interpret(client, overlay, stream, since=sent.position, upto=sent.position, epoch=sent.epoch)
     return [Verdict(report.code, report.detail) for report in state.reports]
