@@ -151,7 +151,7 @@ class AsyncClient:
             error.path = await asyncio.to_thread(self.session.home.keep_fraud, error.fraud)
             raise
 
-    # --- who and where --------------------------------------------------------------------------------------
+    # --- identity -------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> IdentityCard:
@@ -376,7 +376,7 @@ class AsyncClient:
 
         Raises:
             ProtocolError: An entry fails a check; the entries before it have been yielded.
-            DivergenceError: The hub signed two contradicting things; the evidence is in ``path``.
+            DivergenceError: The hub signed two contradicting statements; the evidence is in ``path``.
         """
         options = ReadOptions(start=start, stop=stop, epoch=epoch, limit=limit, prove=prove, resume=resume)
         return self._read(stream, options)
@@ -400,7 +400,7 @@ class AsyncClient:
 
         Raises:
             ProtocolError: An entry fails a check; the entries before it have been yielded.
-            DivergenceError: The hub signed two contradicting things; the evidence is in ``path``.
+            DivergenceError: The hub signed two contradicting statements; the evidence is in ``path``.
         """
         options = ReadOptions(start=start, stop=stop, epoch=epoch, limit=limit, prove=prove, resume=resume)
         return self._read(stream, options, follow=True)

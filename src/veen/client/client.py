@@ -133,7 +133,7 @@ class Client:
             error.path = self.session.home.keep_fraud(error.fraud)
             raise
 
-    # --- who and where --------------------------------------------------------------------------------------
+    # --- identity -------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> IdentityCard:
@@ -363,7 +363,7 @@ class Client:
 
         Raises:
             ProtocolError: An entry fails a check; the entries before it have been yielded.
-            DivergenceError: The hub signed two contradicting things; the evidence is in ``path``.
+            DivergenceError: The hub signed two contradicting statements; the evidence is in ``path``.
         """
         options = ReadOptions(start=start, stop=stop, epoch=epoch, limit=limit, prove=prove, resume=resume)
         return read_stream(self, stream, options)
@@ -387,7 +387,7 @@ class Client:
 
         Raises:
             ProtocolError: An entry fails a check; the entries before it have been yielded.
-            DivergenceError: The hub signed two contradicting things; the evidence is in ``path``.
+            DivergenceError: The hub signed two contradicting statements; the evidence is in ``path``.
         """
         options = ReadOptions(start=start, stop=stop, epoch=epoch, limit=limit, prove=prove, resume=resume)
         return read_stream(self, stream, options, follow=True)

@@ -13,7 +13,7 @@ VeenError
     ├── ContextError                 no client or hub is named, or its name cannot be used
     ├── KeystoreError                the keys of the client cannot be used
     ├── ClientStateError             the client's files are missing, damaged or in conflict
-    │   ├── DamagedClientFileError   ... a file does not hold what was written to it
+    │   ├── DamagedClientFileError   ... a file of the client is damaged
     │   └── DamagedLogError          ... a log read from files is damaged: file, offset
     ├── ReadOnlyError                a hub that is read from its files accepts nothing
     ├── BodyError                    CBOR cannot represent the body (a ValueError as well)

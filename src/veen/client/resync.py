@@ -131,7 +131,7 @@ class Consistency:
         epoch: Its epoch; 0 where labels do not rotate.
         checked: Number of entries that agree.
         first_mismatch: The position of the first entry that does not; None if all agree.
-        why: The reason of the mismatch; empty if all agree.
+        why: The reason for the mismatch; empty if all agree.
     """
 
     label: Label

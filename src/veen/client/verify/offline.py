@@ -1,8 +1,8 @@
-"""Verifying a receipt, a proof or evidence of fraud from files: no client, no hub, no network.
+"""Verify a receipt, a proof or evidence of fraud from files, without a client, a hub or a network.
 
 veen.verify_receipt("tea.receipt", hub="hub-identity.cbor")
 
-What is passed is an object of ``veen.core``, its encoded bytes, or the path of a file that holds them.
+Arguments are objects of ``veen.core``, their encoded bytes, or paths of files that contain these bytes.
 """
 
 import os
@@ -61,7 +61,7 @@ def verify_receipt(
     message: Msg | bytes | StrPath | None = None,
     proof: MmrProof | bytes | StrPath | None = None,
 ) -> VerifiedReceipt:
-    """Verify a receipt, and what is passed with it.
+    """Verify a receipt, and optionally its message and a proof.
 
     Example:
         veen.verify_receipt("tea.receipt", hub="hub-identity.cbor")
@@ -125,13 +125,13 @@ def verify_proof(
 def verify_fraud(
     evidence: Fraud | bytes | StrPath, *, hub: HubIdentity | VerifyKey | StrPath | None = None
 ) -> ProvedFraud:
-    """Verify evidence that a hub signed two contradicting things.
+    """Verify evidence that a hub signed two contradicting statements.
 
     Example:
         print(veen.verify_fraud("alice/0123-4567-8.veen-fraud").statement)
 
     Args:
-        evidence: The evidence, as a client writes it.
+        evidence: The evidence, as a client writes it to its directory.
         hub: The hub that it must be about, or the first public key of that hub.
 
     Raises:
