@@ -100,13 +100,13 @@ def interpret(
     return FoldedState(overlay, stream, *(fold.cached() if is_cached else fold.fresh()), now)
 
 
-@cache  # loaded code does not change if the file does
 def _check_is_overlay(overlay: object) -> None:
     if not isinstance(overlay, Overlay):
         hint = f"; did you mean {overlay.__name__}()?" if isinstance(overlay, type) else ""
         raise TypeError(f"an Overlay was expected, not {overlay!r}{hint}")
 
 
+@cache  # loaded code does not change if the file does
 def source_digest(overlay: type[Overlay]) -> bytes | None:
     """Digest the source files of an overlay class and its bases; None if one has no file that can be read.
 
