@@ -110,8 +110,7 @@ class QueryService:
         _log.error(LogEvent("fault", error=f"{type(error).__name__}: {error}"))
         self._events.fatal(str(error))
 
-    # --- submitting
-    # ---------------------------------------------------------------------------------------------
+    # --- submitting -----------------------------------------------------------------------------------------
 
     def submit(self, principal: Principal, data: bytes) -> Query:
         """Accept a query; it runs when its request is in the log (QRY-045)."""
@@ -177,8 +176,7 @@ class QueryService:
         self._recorder.wake()
         return self._status(after)
 
-    # --- reading
-    # ------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------
 
     def status(self, principal: Principal, result_id: str) -> dict[str, Any]:
         """Return the status of a query (QRY-048)."""

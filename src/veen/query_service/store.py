@@ -190,8 +190,7 @@ class Store:
                     self._db.execute("ROLLBACK")
                 raise
 
-    # --- reading
-    # ------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------
 
     def find(self, result_id: str) -> Query | None:
         """Return a query by the id of its result."""
@@ -351,8 +350,7 @@ class Store:
                     requeued += 1
             return requeued
 
-    # --- pending records
-    # ----------------------------------------------------------------------------------------
+    # --- pending records ------------------------------------------------------------------------------------
 
     def _to_record(self, result_id: str, kind: Kind) -> None:
         self._db.execute("INSERT INTO records (result_id, kind) VALUES (?, ?)", (result_id, kind))

@@ -331,8 +331,7 @@ class Feed:
         self._shipper.wake()
         self._wake.set()
 
-    # --- waiting for the hub
-    # ------------------------------------------------------------------------------------
+    # --- waiting for the hub --------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until the hub has all events recorded so far; False on timeout."""

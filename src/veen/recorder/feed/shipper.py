@@ -337,7 +337,7 @@ class Shipper:
             journal.sync()
             reader.discard(done)
 
-    # --- what cannot be sent -------------------------------------------------------------------------------
+    # --- what cannot be sent --------------------------------------------------------------------------------
 
     def _reject(
         self, journal: Journal, reader: SpoolReader, batch: Sequence[Spooled], error: RejectedError

@@ -252,8 +252,7 @@ class Judge:
             for name in (entry.body["stream"], *(entry.body.get("into") or ())):
                 self._since.setdefault(name, message.receipt.hub_ts)
 
-    # --- judging
-    # ------------------------------------------------------------------------------------------------
+    # --- judging --------------------------------------------------------------------------------------------
 
     def judge_checkpoints(self, extra: Manifest | None = None) -> None:
         """Compare checkpoints with the entries: stability (SDR-022).
