@@ -119,12 +119,12 @@ class Feed:
         Args:
             home: Directory of the client; by default ``VEEN_CLIENT``, or that of the configuration file.
             hub: URL or data directory of the hub; by default ``VEEN_HUB``, or that of the configuration file.
-            stream: The stream of events that name no other one.
+            stream: The default stream of events.
             origin: The component that records; by default the name of the program.
-            subject: The subject of events that name no other one; by default the origin.
+            subject: The default subject of events; by default the origin.
             queue_events: The size of the queue in memory.
-            spool_bytes: The largest size on disk, per stream, of events that the hub does not have yet.
-            max_payload: The largest payload in bytes, encoded; the same for metadata.
+            spool_bytes: The maximum size on disk, per stream, of events that the hub does not have yet.
+            max_payload: The maximum size of an encoded payload in bytes; the same for metadata.
             durable: Whether ``record`` returns only when the event is on disk.
             timeout: Seconds to wait for one response of the hub.
             to: The card or key to seal to; by default the stream's readers.
@@ -134,7 +134,7 @@ class Feed:
             hub_id: The id that the hub must have.
 
         Raises:
-            ContextError: There is no such client, or no hub is named.
+            ContextError: There is no such client, or no hub is configured.
             KeystoreError: The keystore cannot be opened.
             StreamNameError: The stream is not one of the recorder.
         """

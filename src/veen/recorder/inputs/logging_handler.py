@@ -60,20 +60,20 @@ class RecorderHandler(logging.Handler):
             hub: URL or data directory of the hub; by default ``VEEN_HUB``, or that of the configuration file.
             stream: The stream of the records.
             feed: The feed to record through; ``close`` leaves it open.
-            level: The lowest level that is recorded.
-            event_type: What the types of the events begin with.
+            level: The minimum level that is recorded.
+            event_type: The prefix of the event types.
             origin: The component that records; by default the name of the program.
             subject: The subject of records that name none; by default the origin.
             queue_events: The size of the queue in memory.
-            spool_bytes: The largest size on disk of events that the hub does not have yet.
-            max_payload: The largest payload in bytes, encoded.
+            spool_bytes: The maximum size on disk of events that the hub does not have yet.
+            max_payload: The maximum size of an encoded payload in bytes.
             durable: Whether a logging call returns only when its event is on disk.
             timeout: Seconds to wait for one response of the hub.
             to: The card or key to seal to; by default the stream's readers.
             token: The token to send with; by default the one that the client has stored for the stream.
 
         Raises:
-            ContextError: There is no such client, or no hub is named.
+            ContextError: There is no such client, or no hub is configured.
             KeystoreError: The keystore cannot be opened.
             StreamNameError: The stream is not one of the recorder.
         """
