@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +36,12 @@ def fold_stream(
 ) -> FoldedState:
     """Fold a stream with a progress bar; warn if summaries could not be cached."""
     with progress("entries") as advance:
-        found = interpret(opened, overlay, stream, upto=upto, progress=advance, **more)
-    for text in found.notes:
+        state = interpret(opened, overlay, stream, upto=upto, progress=advance, **more)
+    for text in state.notes:
         warn(text)
-    if found.provisional:
+    if state.provisional:
         warn(PROVISIONAL)
-    return found
+    return state
 
 
 def load_module(text: str) -> ModuleType:
@@ -54,7 +54,7 @@ def load_module(text: str) -> ModuleType:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses look for their module there
+        sys.modules[spec.name] = module  # dataclasses look up their module there
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is in it
         what = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -84,6 +84,10 @@ BridgeOption = Annotated[
 ]
 
 
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 @dataclass(frozen=True, slots=True)
 class ChosenOverlay:
     """An overlay with its parameters, and where it comes from."""
@@ -92,16 +96,19 @@ class ChosenOverlay:
     module: str = ""
 
     @contextmanager
-    def blamed(self) -> Iterator[None]:
-        """Report an error of a user's module in one line: it is not a bug of this program."""
+    def blamed(self, describe: Callable[[Exception], str | None] = _first_line) -> Iterator[None]:
+        """Report an error of a user's module in one line: it is not a bug of this program.
+
+        ``describe`` returns that line; None for an error that the module cannot have caused.
+        """
         try:
             yield
         except Exception as error:
-            if not self.module or as_command_error(error) is not None:
+            line = describe(error) if self.module and as_command_error(error) is None else None
+            if line is None:
                 raise
-            what = f"{type(error).__name__}: {error}".splitlines()[0]
             text = (
-                f"overlay {self.overlay.name} of {self.module} failed: {what}; see the traceback with "
+                f"overlay {self.overlay.name} of {self.module} failed: {line}; see the traceback with "
                 "--verbose"
             )
             raise UsageError(text) from error
@@ -134,13 +141,13 @@ def choose(name: str, module: str = "", values: dict[str, JsonValue] | None = No
 
 def given_parameters(texts: list[str] | None) -> dict[str, JsonValue]:
     """Parse the values of --param."""
-    found: dict[str, JsonValue] = {}
+    values: dict[str, JsonValue] = {}
     for text in texts or []:
         name, sign, value = text.partition("=")
         if not sign:
             raise UsageError(f"--param takes NAME=VALUE, not {text!r}")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def given_bridges(texts: list[str] | None) -> frozenset[bytes]:
@@ -159,7 +166,7 @@ def _of_registry(name: str) -> type[Overlay]:
 
 def _of_module(name: str, text: str) -> type[Overlay]:
     module = load_module(text)
-    found = {
+    overlays = {
         item.name: item
         for item in vars(module).values()
         if inspect.isclass(item)
@@ -167,7 +174,7 @@ def _of_module(name: str, text: str) -> type[Overlay]:
         and not inspect.isabstract(item)
         and all(hasattr(item, needed) for needed in ("name", "schemas", "tables", "state_class"))
     }
-    if name not in found:
-        names = ", ".join(sorted(found)) or "none"
+    if name not in overlays:
+        names = ", ".join(sorted(overlays)) or "none"
         raise UsageError(f"{text} does not define overlay {name!r}; it defines: {names}")
-    return found[name]
+    return overlays[name]

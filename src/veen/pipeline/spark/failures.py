@@ -13,13 +13,14 @@ from pyspark.errors import PySparkException
 
 from veen.core.errors import VeenError
 
-__all__ = ["JVM_ENDED", "cause_of", "reason_of", "short"]
+__all__ = ["JVM_ENDED", "cause_of", "python_error_of", "reason_of", "short"]
 
 _LIMIT: Final = 600
 # The class before the message of a Python or Java error.
 _CLASS: Final = re.compile(r"^(?:[\w$]+\.)+([A-Z][\w$]*)(?::\s*|$)")
 # Spark's error condition: a name, and the SQLSTATE.
 _CONDITION: Final = re.compile(r"^\[[A-Z0-9_.]+\] |\s*SQLSTATE: \w{5}\b.*$")
+_TRACEBACK: Final = "Traceback (most recent call last):"
 # Lines between the tracebacks of chained exceptions.
 _BETWEEN: Final = ("During handling of", "The above exception", "Traceback (most")
 _OURS: Final = re.compile(r"^(veen(?:\.\w+)+)\.(\w+)(?::|$)")
@@ -54,6 +55,14 @@ def cause_of(error: BaseException) -> type[VeenError] | None:
     if not isinstance(kind, type) or issubclass(kind, AssertionError):  # the latter is a bug
         return None
     return kind if issubclass(kind, VeenError) else None
+
+
+def python_error_of(error: BaseException) -> str | None:
+    """Return the message for an error of Python code in a task, other than a VeenError; None for others."""
+    text = _text_of(error)
+    if text is None or _TRACEBACK not in text or _NO_WORKER.search(text) or cause_of(error) is not None:
+        return None
+    return short(text)
 
 
 def _text_of(error: BaseException) -> str | None:
@@ -108,7 +117,7 @@ def _lines(text: str) -> list[str]:
     worker = _WORKER_SAID.search(text)
     if worker is not None:
         return [worker[1].strip().splitlines()[-1].strip()]
-    before, python, trace = text.partition("Traceback (most recent call last):")
+    before, python, trace = text.partition(_TRACEBACK)
     if python:
         ends = [line for line in trace.splitlines() if line and not line[0].isspace()]
         return [line.strip() for line in ends if not line.startswith(_BETWEEN)][-1:]

@@ -122,10 +122,12 @@ class TestFold:
         found = fold(user, "votes", hub.place, "--keyring", keyring, "--level", "frames", *more)
         assert found == interpret(user, "votes", *more)
         module.write_text(MODULE.replace('event.body["for"]', 'event.body["what"]'))
-        words = ("pipeline", "fold", "votes", hub.place, "--keyring", keyring, "--stream", STREAM)
-        told = user.run(*words, "--level", "frames", *more[:2])
-        assert told.exit_code == 1  # the log is not to blame
-        assert "KeyError: 'what'" in told.stderr
+        text = f"overlay votes of {module} failed: KeyError: 'what'"
+        one_process = ("interpret", "votes", "--stream", STREAM, *more[:2])
+        assert user.fails(1, *one_process)["detail"].startswith(text)
+        spark = ("pipeline", "fold", "votes", hub.place, "--keyring", keyring, "--stream", STREAM)
+        failed = user.fails(1, *spark, "--level", "frames", *more[:2])  # the log is not to blame
+        assert failed["detail"].startswith(text)
 
     def test_a_certificate_is_that_of_one_process(
         self, user: User, hub: HubProcess, keyring: Path, tmp_path: Path

@@ -108,7 +108,7 @@ class Origin:
 
     @contextmanager
     def open(
-        self, spark: "SparkSession", asked: SparkFoldOptions, keyring: "Keyring | None", partitions: int
+        self, spark: "SparkSession", selection: SparkFoldOptions, keyring: "Keyring | None", partitions: int
     ) -> Iterator["FoldInput"]:
         """Open the records of the stream."""
         from veen.core.objects.finding import Level
@@ -117,35 +117,35 @@ class Origin:
         from veen.pipeline.log.open import open_log
         from veen.pipeline.shared_keys import sharing
 
-        stream_id = labels.stream_id(asked.stream)
+        stream_id = labels.stream_id(selection.stream)
         if self.lake is not None:
             with lake_errors_exit():
-                found = from_lake(
-                    spark, self.lake.expanduser(), stream_id, upto=asked.upto, epoch=asked.epoch
+                opened = from_lake(
+                    spark, self.lake.expanduser(), stream_id, upto=selection.upto, epoch=selection.epoch
                 )
-            yield found
+            yield opened
             return
         assert keyring is not None
         with ExitStack() as stack:
-            log = open_log(self.log, parse_hub_id(self.hub_id), [asked.stream])
+            log = open_log(self.log, parse_hub_id(self.hub_id), [selection.stream])
             stack.callback(log.close)
-            found = from_log(
+            opened = from_log(
                 spark,
                 log,
                 stream_id,
                 stack.enter_context(sharing(spark, keyring)),
-                upto=asked.upto,
-                epoch=asked.epoch,
+                upto=selection.upto,
+                epoch=selection.epoch,
                 level=Level[self.level.upper()],
                 parts=partitions,
             )
-            stack.callback(found.records.unpersist)
-            yield found
+            stack.callback(opened.records.unpersist)
+            yield opened
 
 
 @command
 def fold_command(
-    asked: SparkFoldOptions,
+    selection: SparkFoldOptions,
     origin: Origin,
     engine: SparkOptions,
     key: Annotated[str, typer.Option("--key", help=KEY_HELP)] = "",
@@ -165,29 +165,29 @@ def fold_command(
     Prints the same document as veen interpret. A log is verified first, and opened with the keys of a client.
     A lake was verified when it was ingested; its files are compared with the hashes of that time.
     """
-    chosen = asked.choose()
+    chosen = selection.choose()
     one = parse_key(chosen, key) if key else None
     origin.check(signs=certificate is not None)
-    if certificate is not None and asked.since is not None:
+    if certificate is not None and selection.since is not None:
         raise UsageError("--certificate and --since exclude each other: a certificate covers the whole state")
     when = int(time()) if now is None else now
     with engine.running("pipeline fold") as spark:
         keyring = origin.load_keyring()
-        with origin.open(spark, asked, keyring, partitions) as opened:
-            found = _folded(spark, opened, asked, chosen, partitions)
+        with origin.open(spark, selection, keyring, partitions) as opened:
+            folded = _folded(spark, opened, selection, chosen, partitions)
     with chosen.blamed():
-        document = state_document(found, one, when, listed=reports)
+        document = state_document(folded, one, when, listed=reports)
         if certificate is not None:
             assert keyring is not None
-            made = certificate_of(found, keyring.secrets.identity, given_bridges(asked.bridge))
-            write_bytes(certificate, made.encode())
+            signed = certificate_of(folded, keyring.secrets.identity, given_bridges(selection.bridge))
+            write_bytes(certificate, signed.encode())
     print_state(document)
 
 
 def _folded(
     spark: "SparkSession",
     opened: "FoldInput",
-    asked: SparkFoldOptions,
+    selection: SparkFoldOptions,
     chosen: ChosenOverlay,
     partitions: int,
 ) -> FoldedState:
@@ -196,17 +196,18 @@ def _folded(
     from veen.pipeline.fold.job import FoldSettings, fold_stream
     from veen.pipeline.fold.survey import upto_place
     from veen.pipeline.fold_sql import FORMS
+    from veen.pipeline.spark.failures import python_error_of
 
     target = opened.target
-    with show_job_progress(spark, "folding"):
+    with chosen.blamed(python_error_of), show_job_progress(spark, "folding"):
         folded = fold_stream(
             spark,
             opened.records,
             chosen.overlay,
-            labels.stream_id(asked.stream),
-            bridges=given_bridges(asked.bridge),
+            labels.stream_id(selection.stream),
+            bridges=given_bridges(selection.bridge),
             upto=target,
-            since=None if asked.since is None else (target[0], max(asked.since, 1)),
+            since=None if selection.since is None else (target[0], max(selection.since, 1)),
             how=FoldSettings(partitions, forms=FORMS),
         )
         roots = roots_of(opened.records.where(upto_place(target)), partitions)
@@ -216,7 +217,7 @@ def _folded(
         warn(PROVISIONAL)
     return FoldedState(
         chosen.overlay,
-        asked.stream,
+        selection.stream,
         folded.memory(chosen.overlay),
         {outcome.value: count for outcome, count in folded.counts.items() if count},
         folded.reports,
