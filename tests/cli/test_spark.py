@@ -136,5 +136,5 @@ except CommandError as error:
 def test_a_missing_extra_is_named() -> None:
     done = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True, check=True)
     text, code = json.loads(done.stdout)
-    assert "pip install 'veen[spark]'" in text
+    assert "pip install 'PATH_OF_THE_CLONE[spark]'" in text
     assert code == USAGE

@@ -1,4 +1,4 @@
-"""Import of the modules that need the extra ``hub``."""
+"""Extras of the installation: what to do if one is missing."""
 
 import importlib
 from typing import Any
@@ -11,4 +11,12 @@ def needing_hub(module: str) -> Any:  # noqa: ANN401 - a module; what is in it i
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is not installed; install it with: pip install 'veen[hub]'") from None
+        raise missing_extra(error.name, "hub") from None
+
+
+def missing_extra(library: str | None, extra: str) -> UsageError:
+    """Return the error for a library that an extra installs; VEEN itself is installed from a clone."""
+    return UsageError(
+        f"{library} is not installed: this command needs the extra {extra!r}; install it with: "
+        f"pip install 'PATH_OF_THE_CLONE[{extra}]'"
+    )

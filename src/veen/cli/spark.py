@@ -15,6 +15,7 @@ from veen.cli.errors import (
     UnreachableError,
     UsageError,
 )
+from veen.cli.extras import missing_extra
 from veen.cli.output import progress_bar
 from veen.client.errors import (
     ClientError,
@@ -44,7 +45,7 @@ def show_job_progress(spark: "SparkSession", what: str) -> Iterator[None]:
 
 
 _MASTER: Final = "local[*,3]"
-#: Errors of storage and client that are caused by the log, not by the arguments.
+# Errors of storage and client that are caused by the log, not by the arguments.
 _OF_THE_LOG: Final = (DamagedStoreError, DamagedLogError, DivergenceError, PinError, RejectedError)
 
 MasterOption = Annotated[
@@ -126,6 +127,4 @@ def require_extra() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"numpy", "pandas", "py4j", "pyarrow", "pyspark"}:
             raise
-        raise UsageError(
-            f"{error.name} is not installed; install it with: pip install 'veen[spark]'",
-        ) from None
+        raise missing_extra(error.name, "spark") from None

@@ -185,7 +185,7 @@ def test_nothing_at_all_is_an_error_that_says_what_to_do(tmp_path: Path, system_
     message = str(caught.value)
     assert "JAVA_HOME: not set" in message
     assert "apt install openjdk-17-jre-headless" in message
-    assert "veen[spark]" in message
+    assert "PATH_OF_THE_CLONE[spark]" in message
 
 
 # --- the shim -----------------------------------------------------------------------------------------------

