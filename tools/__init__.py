@@ -1,1 +1,1 @@
-"""Programs for developers of VEEN; none of them is installed."""
+"""Programs for developers of VEEN, which are not installed with it."""

@@ -33,7 +33,7 @@ from veen.client.verify.offline import (
 )
 from veen.testing import hub
 
-# What the page is called, for the formatter of its examples.
+# The name of the page, for the formatter of its examples.
 _PAGE: Final = Path("docs/reference/api.md")
 
 _VALUES: Final = (
@@ -53,12 +53,12 @@ _ERRORS: Final = (
     errors.ReadOnlyError,
     errors.BodyError,
 )
-#: Of a context manager, and for those who write operations of their own.
+# Methods of context managers, and of programs that define operations.
 _LEFT_OUT: Final = frozenset({"__init__", "__enter__", "__exit__", "__aenter__", "__aexit__", "run"})
 
-# Sections of docstrings, with what stands above them.
+# Sections of docstrings, with their headings.
 _TITLES: Final = {"Args": "Parameters:", "Raises": "Raises:", "Example": "", "Attributes": ""}
-#: Sections of the specification, which say nothing to a user.
+# References to the specification, which users do not need.
 _CITED: Final = re.compile(r" \([A-Z][A-Z0-9+]*(?:-[0-9]+)?(?:, [A-Z][A-Z0-9+]*-[0-9]+)*\)")
 
 _HEAD: Final = """# Python API
@@ -136,16 +136,16 @@ def _is_iterator(item: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def _value(cls: type) -> str:
     tree = _tree(cls)
     head = f"### {cls.__name__}\n\n{_doc(tree)}\n"
-    said = _attributes(tree)
+    attributes = _attributes(tree)
     rows: list[tuple[str, str, str, str]] = []
     for item in tree.body:
         match item:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
                 default = "" if item.value is None else f"`{ast.unparse(item.value)}`"
                 kind = f"`{ast.unparse(item.annotation)}`"
-                rows.append((f"`{name}`", kind, default, said.get(name, "")))
+                rows.append((f"`{name}`", kind, default, attributes.get(name, "")))
             case ast.Assign(targets=[ast.Name(id=name)]) if issubclass(cls, Enum):
-                rows.append((f"`{name}`", "", f"`{ast.unparse(item.value)}`", said.get(name, "")))
+                rows.append((f"`{name}`", "", f"`{ast.unparse(item.value)}`", attributes.get(name, "")))
             case ast.FunctionDef(name=name) if not name.startswith("_") and _is_marked(item, "property"):
                 returns = "" if item.returns is None else f"`{ast.unparse(item.returns)}`"
                 rows.append((f"`{name}`", returns, "", _doc(item)))
@@ -169,9 +169,9 @@ def _properties(cls: type) -> str:
 
 
 def _tree(cls: type) -> ast.ClassDef:
-    found = ast.parse(inspect.getsource(cls)).body[0]
-    assert isinstance(found, ast.ClassDef)
-    return found
+    node = ast.parse(inspect.getsource(cls)).body[0]
+    assert isinstance(node, ast.ClassDef)
+    return node
 
 
 def _functions(tree: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -185,7 +185,7 @@ def _functions(tree: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDe
 
 
 def _is_marked(item: ast.FunctionDef | ast.AsyncFunctionDef, mark: str) -> bool:
-    return any(ast.unparse(found) == mark for found in item.decorator_list)
+    return any(ast.unparse(decorator) == mark for decorator in item.decorator_list)
 
 
 def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -203,16 +203,16 @@ def _attributes(tree: ast.ClassDef) -> dict[str, str]:
 
 def _sections(text: str) -> list[tuple[str, str]]:
     """Return the sections of a docstring with their titles; plain text has none."""
-    found: list[tuple[str, list[str]]] = [("", [])]
+    sections: list[tuple[str, list[str]]] = [("", [])]
     for line in text.splitlines():
         title = line.removesuffix(":")
         if line.endswith(":") and title in _TITLES:
-            found.append((title, []))
-        elif line and not line.startswith(" ") and found[-1][0]:
-            found.append(("", [line]))
+            sections.append((title, []))
+        elif line and not line.startswith(" ") and sections[-1][0]:
+            sections.append(("", [line]))
         else:
-            found[-1][1].append(line)
-    return [(title, textwrap.dedent("\n".join(lines)).strip("\n")) for title, lines in found if lines]
+            sections[-1][1].append(line)
+    return [(title, textwrap.dedent("\n".join(lines)).strip("\n")) for title, lines in sections if lines]
 
 
 def _section(title: str, body: str) -> str:
@@ -221,15 +221,17 @@ def _section(title: str, body: str) -> str:
             return body.strip()
         case "Example":
             return f"```py\n{body}\n```"
-    return f"{_TITLES[title]}\n\n" + "\n".join(f"- `{name}`: {said}" for name, said in _items(body))
+    return f"{_TITLES[title]}\n\n" + "\n".join(
+        f"- `{name}`: {description}" for name, description in _items(body)
+    )
 
 
 def _items(body: str) -> Iterator[tuple[str, str]]:
     """Yield the entries of a section: a name and its description."""
     for entry in re.split(r"\n(?! )", body):
-        name, _, said = entry.partition(": ")
-        if said:
-            yield name, " ".join(said.split())
+        name, _, description = entry.partition(": ")
+        if description:
+            yield name, " ".join(description.split())
 
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
@@ -237,13 +239,13 @@ def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
 
 
 def _signature(item: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    given = item.args
-    plain = [argument for argument in given.args if argument.arg not in ("self", "cls")]
-    defaults = [None] * (len(plain) - len(given.defaults)) + given.defaults
+    arguments = item.args
+    plain = [argument for argument in arguments.args if argument.arg not in ("self", "cls")]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + arguments.defaults
     texts = [_parameter(*pair) for pair in zip(plain, defaults, strict=True)]
-    texts += ["*"] if given.kwonlyargs else []
-    texts += [_parameter(*pair) for pair in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
-    texts += [f"**{ast.unparse(given.kwarg)}"] if given.kwarg is not None else []
+    texts += ["*"] if arguments.kwonlyargs else []
+    texts += [_parameter(*pair) for pair in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    texts += [f"**{ast.unparse(arguments.kwarg)}"] if arguments.kwarg is not None else []
     returns = "" if item.returns is None else f" -> {ast.unparse(item.returns)}"
     line = f"def {item.name}({', '.join(texts)}){returns}"
     if len(line) <= 90:

@@ -1,10 +1,10 @@
-"""Ids of decisions and requirements: which texts cite which, and which are defined in the reference.
+"""Ids of decisions and requirements: the texts that cite them, and their definitions in the reference.
 
 A decision is C, a dash and two or three digits. A requirement is a prefix of two to five capitals and digits,
 a dash and three digits. Further ids may follow, those with the same prefix also without it; ``to`` stands for
-all numbers in between. What has the form of an id and is none is listed in ``NOT_IDS``.
+all numbers in between. Texts that only look like ids are listed in ``NOT_IDS``.
 
-The pages are written by hand, but for the lines that begin with "Cited in".
+The pages are written by hand, except for the lines that begin with "Cited in".
 """
 
 import re
@@ -15,16 +15,16 @@ from typing import Final
 DECISIONS: Final = "decisions.md"
 REQUIREMENTS: Final = "requirements.md"
 
-#: Prefixes of names that look like requirements.
+# Prefixes of other names with the form of a requirement.
 NOT_IDS: Final = frozenset({"SHA"})
 
-#: How many paths are listed before the rest is only counted.
+# More paths are only counted.
 MAX_LISTED: Final = 6
 
 _DIRECTORIES: Final = ("src", "tests", "vectors", "fuzz", "bench", "tools", "deploy", "docs")
-#: Begins with the capital and looks back from there: a search for a set of characters is fast.
+# Begins with the capital and looks back from there: a search for a set of characters is fast.
 _ID: Final = r"[A-Z](?<![\w-][A-Z])[A-Z0-9]{0,4}-\d{2,3}(?![\w-])"
-#: A comment may go on in the next line.
+# A comment may continue in the next line.
 _SEPARATOR: Final = r"(?:,|,? and| to)\s+(?:#:?\s+)?"
 _CITATION: Final = re.compile(rf"{_ID}(?:{_SEPARATOR}(?:{_ID}|\d{{3}}(?![\w-])))*")
 _ITEM: Final = re.compile(r"(to\s+(?:#:?\s+)?)?(?:([A-Z]\w*)-)?\b(\d{2,3})\b")
@@ -62,7 +62,7 @@ def defined(page: str) -> list[str]:
 
 
 def undefined(texts: Iterable[tuple[str, str]], known: Iterable[str]) -> list[str]:
-    """Return a complaint for each path and id that is cited there and not known."""
+    """Return an error text for each unknown id that a path cites."""
     ids = set(known)
     return [
         f"{path}: {one} is defined neither in {DECISIONS} nor in {REQUIREMENTS} of docs/reference"
@@ -73,8 +73,8 @@ def undefined(texts: Iterable[tuple[str, str]], known: Iterable[str]) -> list[st
 
 def texts(root: Path) -> Iterator[tuple[str, str]]:
     """Yield the texts of the project as (path from the root, content), source first."""
-    found = [path for name in _DIRECTORIES for path in sorted((root / name).rglob("*"))]
-    for path in [*found, *sorted(root.iterdir())]:
+    paths = [path for name in _DIRECTORIES for path in sorted((root / name).rglob("*"))]
+    for path in [*paths, *sorted(root.iterdir())]:
         if path.suffix == ".pyc" or path.name.startswith(".") or not path.is_file():
             continue
         content = path.read_bytes()
@@ -85,16 +85,16 @@ def texts(root: Path) -> Iterator[tuple[str, str]]:
 def places(root: Path, generated: Iterable[str]) -> dict[str, list[str]]:
     """Return the paths that cite each id; ``generated`` pages only repeat others, and do not count."""
     skipped = {f"docs/reference/{name}" for name in generated}
-    found: dict[str, list[str]] = {}
+    paths_by_id: dict[str, list[str]] = {}
     for path, text in texts(root):
         if path not in skipped:
             for one in set(cited(text)):
-                found.setdefault(one, []).append(path)
-    return found
+                paths_by_id.setdefault(one, []).append(path)
+    return paths_by_id
 
 
 def with_places(page: str, where: Mapping[str, Sequence[str]]) -> str:
-    """Return a page with its lines "Cited in" brought up to date."""
+    """Return a page with its lines "Cited in" updated."""
     bare = _PLACES.sub("", page)
     if _REQUIREMENT.search(bare):
         return _REQUIREMENT.sub(lambda line: line[0] + _line("\n  ", where.get(line[1], ())), bare)

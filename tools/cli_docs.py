@@ -1,9 +1,9 @@
-"""The page of all commands, generated from the commands; it depends on neither terminal nor home."""
+"""The page of all commands, generated from the commands, independently of terminal and home directory."""
 
 import re
 from collections.abc import Iterable, Mapping
 from html import escape
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import Any, Final
 
 import typer
@@ -15,7 +15,7 @@ from veen.cli.settings import DEFAULT_TIMEOUT_MS
 from veen.client.contexts import DEFAULT_CLIENT, DEFAULT_DATA_DIR, KEYS
 from veen.client.keys.keystore import FILE_VARIABLE, VARIABLE
 
-#: Flags of every command; they are described once.
+# Flags of every command, which are described once.
 _COMMON: Final[Mapping[str, str]] = {
     "--json": "Print one JSON document on standard output, and nothing else. A failure is "
     '`{"ok": false, "code": ..., "detail": ...}`.',
@@ -43,7 +43,7 @@ _EXIT_CODES: Final[Mapping[int, tuple[str, str]]] = {
     ),
     errors.SELFTEST: ("a selftest failed", "save its output"),
 }
-#: Names of older releases and other implementations, and what they stand for.
+# Names of older releases and other implementations, and the commands they stand for.
 _ALIASES: Final[Mapping[str, str]] = {
     "send-with-attachment": "veen send --attach",
     "verify-attachment": "veen attachment verify --index 0",
@@ -103,9 +103,9 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a cell; a bar in code is written so that all Markdown parsers agree."""
+    """Return a cell; a bar in code is written in a form that all Markdown parsers read alike."""
     bar = "&#124;"
-    text = re.sub(r"`([^`]*\|[^`]*)`", lambda found: f"<code>{escape(found[1])}</code>", text)
+    text = re.sub(r"`([^`]*\|[^`]*)`", lambda match: f"<code>{escape(match[1])}</code>", text)
     return text.replace("|", bar)
 
 
@@ -160,9 +160,15 @@ def _command(command: Any, path: str, level: int) -> str:  # noqa: ANN401 - of c
             parts += [f"    {path} {pieces}\n", own]
         parts += [_command(child, f"{path} {name}", level + 1) for name, child in listed]
         return "\n".join(parts)
-    parts.append(f"    {path} {pieces}\n")
-    found = _options(command, context)
-    return "\n".join([*parts, found] if found else parts)
+    parts += [f"    {path} {pieces}\n", _options(command, context), _example(command.epilog)]
+    return "\n".join(filter(None, parts))
+
+
+def _example(epilog: str | None) -> str:
+    """Return the commands that end a page of help, as code."""
+    _, mark, commands = (epilog or "").partition(":\n")
+    assert mark, "every command has an example (veen.cli.examples)"
+    return f"Example:\n\n{indent(dedent(commands), '    ')}\n"
 
 
 def _text(help_text: str | None) -> str:

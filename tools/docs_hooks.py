@@ -1,4 +1,4 @@
-"""What mkdocs.yml cannot express: all decisions are in the navigation, without being listed one by one."""
+"""Hooks of MkDocs: add all decisions to the navigation, so that mkdocs.yml need not list them."""
 
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,13 @@ _HEADING = "Decisions"
 
 def on_config(config: Any) -> Any:  # noqa: ANN401 - of mkdocs, which is not typed
     """List the decisions under their heading, by number."""
-    places = sorted(Path(config.docs_dir, "adr").glob("*.md"))
-    found = [{_title(place): f"adr/{place.name}"} for place in places if not place.name.startswith("0000")]
+    paths = sorted(Path(config.docs_dir, "adr").glob("*.md"))
+    pages = [{_title(path): f"adr/{path.name}"} for path in paths if not path.name.startswith("0000")]
     for item in config.nav:
         if _HEADING in item:
-            item[_HEADING] = found
+            item[_HEADING] = pages
     return config
 
 
-def _title(place: Path) -> str:
-    return place.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ").strip()
+def _title(path: Path) -> str:
+    return path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ").strip()

@@ -276,8 +276,8 @@ def configuration_page() -> str:
     rows = []
     for name, field in Settings.model_fields.items():
         default = field.get_default(call_default_factory=True)
-        shown = "unset" if default is None else f"`{json.dumps(default)}`"
-        rows.append((f"`{name}`", shown, str(field.description)))
+        default_text = "unset" if default is None else f"`{json.dumps(default)}`"
+        rows.append((f"`{name}`", default_text, str(field.description)))
     listed = table(("setting", "default", "meaning"), rows)
     return f"""# Hub configuration
 {NOTE}

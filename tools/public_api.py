@@ -1,4 +1,4 @@
-"""Write what follows from the public names: ``veen.errors``, and the snapshot of all public signatures.
+"""Generate ``veen.errors`` and the snapshot of all public signatures from the public names.
 
 Usage: python -m tools.public_api [--check]
 """
@@ -52,7 +52,7 @@ from veen.stdx.lazy_exports import lazy_exports
 
 
 def error_classes() -> set[type[VeenError]]:
-    """Return every error class of every package; private ones steer one module and do not leave it."""
+    """Return every error class of every package; private ones do not leave their module."""
     for module in pkgutil.walk_packages(veen.__path__, "veen."):
         if not module.name.endswith("__main__") and module.name != "veen.errors":
             importlib.import_module(module.name)
@@ -101,7 +101,7 @@ def signatures() -> str:
 
 
 def lines_of(name: str, item: object) -> Iterator[str]:
-    """Yield what a public name offers to programs."""
+    """Yield the lines of a public name: its signature, and those of its members."""
     if isinstance(item, ModuleType):
         yield f"{name}: module"
     elif isinstance(item, type) and issubclass(item, VeenError) and not name.startswith("veen.errors."):
@@ -139,7 +139,7 @@ def _member(name: str, member: ast.stmt) -> Iterator[str]:
 
 
 def _is_public(name: str) -> bool:
-    """Return whether programs use a method: also one that an operator or a statement calls."""
+    """Return whether programs call a method, directly or by an operator or a statement."""
     return not name.startswith("_") or (name.startswith("__") and name.endswith("__"))
 
 

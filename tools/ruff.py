@@ -9,7 +9,7 @@ _ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def formatted(text: str, path: Path) -> str:
-    """Return the content of a file as ``make fix`` would leave it; ``path`` says what it is.
+    """Return the content of a file as ``make fix`` would format it; ``path`` gives its type.
 
     Of a page, the examples are formatted.
     """

@@ -1,4 +1,4 @@
-"""The reference pages of schemas and overlays: both follow from their declarations."""
+"""The reference pages of schemas and overlays, generated from their declarations."""
 
 from dataclasses import fields
 
@@ -25,7 +25,7 @@ def _schema(schema: Schema) -> str:
 
 def schemas_page(note: str) -> str:
     """Return the page of all schemas."""
-    found = list(registry.schemas().values())
+    schemas = list(registry.schemas().values())
     parts = [
         "# Schemas",
         "",
@@ -39,9 +39,9 @@ def schemas_page(note: str) -> str:
         'H("veen/schema:" + name) for all others: `veen schema-id NAME`.',
         "",
     ]
-    for family in dict.fromkeys(_family(schema.name) for schema in found):
+    for family in dict.fromkeys(_family(schema.name) for schema in schemas):
         parts += [f"## {family}", ""]
-        parts += [_schema(schema) for schema in found if _family(schema.name) == family]
+        parts += [_schema(schema) for schema in schemas if _family(schema.name) == family]
     return "\n".join(parts)
 
 

@@ -1,7 +1,7 @@
 """Print the entries of requirements.lock that the unit tests need and this environment lacks.
 
-The lock has versions and hashes, but not which package depends on which: that is read from the metadata of
-the packages that are already installed. tools/setup.sh installs what is printed, and repeats until nothing is
+The lock has versions and hashes, but no dependencies between packages: these are read from the metadata of
+the packages that are already installed. tools/setup.sh installs the printed ones, and repeats until none is
 missing.
 """
 
@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parents[1]
-#: The extras and dependency groups of pyproject.toml that the unit tests need, beside its dependencies.
+# The extras and dependency groups of pyproject.toml that the unit tests need, besides its dependencies.
 EXTRAS: Final = ("hub",)
 GROUPS: Final = ("unit",)
 
@@ -45,7 +45,7 @@ def pins_of(lock: str) -> dict[str, Pin]:
 
 
 def names_of(requirements: Iterable[str]) -> Iterator[str]:
-    """Yield the names of those requirements that apply to this interpreter."""
+    """Yield the names of the requirements that apply to this interpreter."""
     for requirement in map(Requirement, requirements):
         if is_needed(requirement):
             yield canonicalize_name(requirement.name)
@@ -63,24 +63,24 @@ def direct_needs() -> set[str]:
 
 
 def missing(pins: dict[str, Pin]) -> set[str]:
-    """Return the needed packages, as far as they are known, that are not installed in the pinned version."""
-    installed = {str(canonicalize_name(found.name)): found for found in metadata.distributions()}
+    """Return the known required packages that are not installed in the pinned version."""
+    installed = {str(canonicalize_name(pin.name)): pin for pin in metadata.distributions()}
     needed, lacking = direct_needs(), set()
     todo = list(needed)
     while todo:
         name = todo.pop()
-        found = installed.get(name)
-        if found is None or found.version != pins[name].version:
+        pin = installed.get(name)
+        if pin is None or pin.version != pins[name].version:
             lacking.add(name)
             continue
-        more = set(names_of(found.requires or ())) - needed
+        more = set(names_of(pin.requires or ())) - needed
         needed |= more
         todo += more
     return lacking
 
 
 def main() -> None:
-    """Print what is missing as a lock file."""
+    """Print the missing packages as a lock file."""
     pins = pins_of((ROOT / "requirements.lock").read_text(encoding="utf-8"))
     for name in sorted(missing(pins)):
         sys.stdout.write(pins[name].text)
