@@ -1,1 +1,1 @@
-"""The ``veen`` program: parsing here, doing in the packages below."""
+"""The ``veen`` program: commands parse arguments and print; the packages below do the work."""

@@ -38,9 +38,9 @@ TrustFlag = Annotated[
     typer.Option("--trust-first-use", help="Pin an unknown hub on first use, without an expected id."),
 ]
 HubIdOption = Annotated[str, typer.Option("--hub-id", help=HUB_ID_HELP)]
-#: Mode of a new file, before the umask.
+# Mode of a new file, before the umask.
 _USUAL_MODE: Final = 0o666
-#: Shorter than the default of the library: a person is waiting.
+# Shorter than the default of the library: a person is waiting.
 _RETRY: Final = Retry(attempts=3, base_sec=0.1, cap_sec=2.0)
 
 
@@ -62,25 +62,25 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def replace_bytes(path: Path, data: bytes) -> None:
     """Write or replace a file that is named on the command line, atomically."""
-    place = path.resolve()  # a link stays one
+    target = path.resolve()  # a symbolic link itself is not replaced
     try:
-        if place.is_file() or not place.exists():
-            write_file(place, data, stat.S_IMODE(place.stat().st_mode) if place.exists() else _USUAL_MODE)
+        if target.is_file() or not target.exists():
+            write_file(target, data, stat.S_IMODE(target.stat().st_mode) if target.exists() else _USUAL_MODE)
         else:
-            place.write_bytes(data)  # a pipe or a terminal is not replaced
+            target.write_bytes(data)  # a pipe or a terminal is not replaced
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def check_replaceable(path: Path) -> None:
     """Reject an output file that cannot be written, before any work is done."""
-    place = path.resolve()
+    target = path.resolve()
     problem = None
-    if not place.parent.is_dir():
+    if not target.parent.is_dir():
         problem = f"there is no directory {path.parent}"
-    elif place.is_dir():
+    elif target.is_dir():
         problem = "it is a directory"
-    elif not os.access(place.parent if place.is_file() or not place.exists() else place, os.W_OK):
+    elif not os.access(target.parent if target.is_file() or not target.exists() else target, os.W_OK):
         problem = "Permission denied"
     if problem is not None:
         raise UsageError(f"{path} cannot be written: {problem}")
@@ -91,9 +91,9 @@ def prompt_passphrase() -> str | None:
     return getpass.getpass("Passphrase: ") if sys.stdin.isatty() else None
 
 
-def load_secrets(place: Path) -> tuple[ClientHome, Secrets, bytes | None]:
+def load_secrets(directory: Path) -> tuple[ClientHome, Secrets, bytes | None]:
     """Open the keys of a client, without a hub."""
-    home = ClientHome(place)
+    home = ClientHome(directory)
     secrets, passphrase = home.load_secrets(asker(os.environ, prompt_passphrase))
     return home, secrets, passphrase
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-#: Under the help of ``veen`` itself: from nothing to a message that was read.
+# Under the help of ``veen`` itself: from nothing to a message that was read.
 FIRST_STEPS: Final = (
     "veen hub start",
     "veen keygen",
@@ -12,7 +12,7 @@ FIRST_STEPS: Final = (
     "veen stream --stream notes",
 )
 
-#: By the words of the command. Words in capitals stand for ids: 64 hex digits.
+# By the words of the command. Words in capitals stand for ids: 64 hex digits.
 EXAMPLES: Final[Mapping[str, str]] = {
     "keygen": "veen keygen --name Alice --passphrase",
     "id show": "veen id show",

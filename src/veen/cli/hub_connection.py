@@ -37,7 +37,7 @@ class HubClient:
 
     url: str
     timeout_sec: float = DEFAULT_TIMEOUT_MS / 1000
-    #: The socket in its data directory, used instead of the URL.
+    # The socket in its data directory, used instead of the URL.
     admin: Path | None = None
 
     @classmethod

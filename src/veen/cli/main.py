@@ -16,7 +16,7 @@ from veen.cli.registry import LazyGroup, note_common
 from veen.cli.settings import DEFAULT_TIMEOUT_MS, common
 from veen.version import __version__
 
-#: The exit code of typer for an interrupt.
+# The exit code of typer for an interrupt.
 _INTERRUPTED: Final = 130
 
 app = typer.Typer(
@@ -29,8 +29,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"veen {__version__}")
         raise typer.Exit
 
@@ -110,12 +110,12 @@ def _complain(error: Any, arguments: list[str]) -> None:  # noqa: ANN401 - of cl
 
 def hub_main() -> None:
     """Run ``veen-hub``, an older name: ``veen-hub``, ``veen-hub run`` and ``veen-hub start`` start a hub."""
-    given = sys.argv[1:]
-    if not given or given[0].startswith("-"):
-        given = ["start", *given]
-    if given[0] == "run":
-        given[0] = "start"
-    _run(["hub", *given])
+    words = sys.argv[1:]
+    if not words or words[0].startswith("-"):
+        words = ["start", *words]
+    if words[0] == "run":
+        words[0] = "start"
+    _run(["hub", *words])
 
 
 def selftest_main() -> None:

@@ -12,9 +12,9 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     Required options come first in its help, then its own options, then those of its groups.
     """
-    found = sorted(_flat(command), key=lambda item: 0 if item[1].default is item[1].empty else 1 + item[0])
-    options = {parameter.name: parameter for _, parameter in found}
-    assert len(options) == len(found), f"{command.__name__} has an option in two of its groups"
+    flat = sorted(_flat(command), key=lambda item: 0 if item[1].default is item[1].empty else 1 + item[0])
+    options = {parameter.name: parameter for _, parameter in flat}
+    assert len(options) == len(flat), f"{command.__name__} has an option in two of its groups"
 
     @wraps(command)
     def run(**given: Any) -> None:  # noqa: ANN401 - of any command
@@ -35,12 +35,12 @@ def _flat(taker: Callable[..., Any], depth: int = 0) -> Iterator[tuple[int, insp
             yield depth, parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
-def _parts(taker: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a command or group, taken from the options."""
+def _parts(taker: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a command or group, built from the options."""
     return {
-        name: parameter.annotation(**_parts(parameter.annotation, given))
+        name: parameter.annotation(**_parts(parameter.annotation, values))
         if _is_group(parameter.annotation)
-        else given[name]
+        else values[name]
         for name, parameter in inspect.signature(taker, eval_str=True).parameters.items()
     }
 

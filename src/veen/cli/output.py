@@ -16,7 +16,7 @@ from veen.cli.errors import CommandError, as_command_error
 from veen.cli.option_groups import expand_groups
 from veen.cli.settings import common
 
-#: Categories of characters that control a terminal or end a line; and bidirectional controls.
+# Categories of characters that control a terminal or end a line; and bidirectional controls.
 _STEERING: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _TURNING: Final = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
 

@@ -89,7 +89,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
 }
 
 
-#: Options of typer that belong to the program, and not to each of its groups.
+# Options of typer that belong to the program, and not to each of its groups.
 _OF_THE_ROOT: Final = ("install_completion", "show_completion")
 
 
@@ -118,10 +118,10 @@ def _common_options() -> tuple[Any, ...]:
     return tuple(get_command(app).params)
 
 
-def note_common(given: dict[str, Any]) -> None:
+def note_common(values: dict[str, Any]) -> None:
     """Move the common flags from the arguments to ``common``; absent flags change nothing."""
     for name in ("json", "quiet", "verbose", "timeout_ms", "env", "hub_name"):
-        value = given.pop(f"_{name}", None)
+        value = values.pop(f"_{name}", None)
         if name == "timeout_ms" and value is not None and not 1 <= value <= MAX_TIMEOUT_MS:
             raise typer.BadParameter(f"--timeout-ms takes a number from 1 to {MAX_TIMEOUT_MS}")
         if value:
@@ -130,8 +130,8 @@ def note_common(given: dict[str, Any]) -> None:
 
 def _with_common(command: TyperCommand | TyperGroup) -> None:
     """Add the common flags to a command, except those that it declares itself."""
-    taken = {text for parameter in command.params for text in getattr(parameter, "opts", [])}
-    command.params += [option for option in _common_options() if option.opts[0] not in taken]
+    declared = {text for parameter in command.params for text in getattr(parameter, "opts", [])}
+    command.params += [option for option in _common_options() if option.opts[0] not in declared]
     inner: Callable[..., Any] | None = command.callback
     assert inner is not None
 
@@ -148,30 +148,30 @@ def _with_common(command: TyperCommand | TyperGroup) -> None:
 
 def _each(command: Any, path: str) -> list[tuple[str, TyperCommand]]:  # noqa: ANN401 - a group or a command
     if isinstance(command, TyperGroup):
-        return [found for name, child in command.commands.items() for found in _each(child, f"{path} {name}")]
+        return [entry for name, child in command.commands.items() for entry in _each(child, f"{path} {name}")]
     return [(path, command)]
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - a group or a command
     """Load a command."""
     entry = COMMANDS[name]
-    found = getattr(importlib.import_module(f"veen.cli.commands.{entry.module}"), entry.name)
-    if isinstance(found, typer.Typer):
-        app = found
+    member = getattr(importlib.import_module(f"veen.cli.commands.{entry.module}"), entry.name)
+    if isinstance(member, typer.Typer):
+        app = member
     else:
         app = typer.Typer(add_completion=False)
-        app.command(name)(found)
+        app.command(name)(member)
     app.rich_markup_mode = None
-    made = get_command(app)
-    made.name = name
-    made.hidden = not entry.heading
-    made.params = [item for item in made.params if item.name not in _OF_THE_ROOT]
-    for path, command in _each(made, name):
+    loaded = get_command(app)
+    loaded.name = name
+    loaded.hidden = not entry.heading
+    loaded.params = [item for item in loaded.params if item.name not in _OF_THE_ROOT]
+    for path, command in _each(loaded, name):
         _with_common(command)
         command.epilog = epilog("Example:", EXAMPLES[path])
-    if isinstance(made, TyperGroup) and made.invoke_without_command:
-        _with_common(made)
-    return made
+    if isinstance(loaded, TyperGroup) and loaded.invoke_without_command:
+        _with_common(loaded)
+    return loaded
 
 
 class LazyGroup(TyperGroup):

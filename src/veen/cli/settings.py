@@ -7,7 +7,7 @@ from veen.cli.errors import UsageError
 from veen.client.contexts import default_hub, described_hub
 
 DEFAULT_TIMEOUT_MS: Final = 10_000
-#: A day; sockets accept no more than some weeks.
+# A day; sockets accept no more than some weeks.
 MAX_TIMEOUT_MS: Final = 86_400_000
 
 
@@ -28,7 +28,7 @@ class Common:
             setattr(self, item.name, item.default)
 
 
-#: The flags of the command that this process runs; there is one at a time.
+# The flags of the command that this process runs; there is one at a time.
 common: Final = Common()
 
 

@@ -29,28 +29,28 @@ def parse_key(chosen: ChosenOverlay, text: str) -> Key:
         raise UsageError(f"--key {text!r} is not a key of {chosen.overlay.name}: {error}") from None
 
 
-def state_document(found: FoldedState, key: Key | None, now: int, *, listed: bool) -> dict[str, Any]:
+def state_document(state: FoldedState, key: Key | None, now: int, *, listed: bool) -> dict[str, Any]:
     """Return a state, of one key or all, with its counts and reports. ``listed``: with all reports."""
-    overlay, tables = found.overlay, found.tables
-    state = overlay.view(tables, now) if key is None else overlay.view_key(tables, key, now)
+    overlay, tables = state.overlay, state.tables
+    view = overlay.view(tables, now) if key is None else overlay.view_key(tables, key, now)
     described: dict[str, Any] = {
         "ok": True,
-        "overlay": found.overlay.name,
-        "stream": found.stream,
-        "state": state,
-        "counts": found.counts,
-        "reports": [_report(item) for item in found.reports] if listed else len(found.reports),
-        "reached": [_reached(item) for item in found.reached],
-        "provisional": found.provisional,
+        "overlay": state.overlay.name,
+        "stream": state.stream,
+        "state": view,
+        "counts": state.counts,
+        "reports": [_report(item) for item in state.reports] if listed else len(state.reports),
+        "reached": [_reached(item) for item in state.reached],
+        "provisional": state.provisional,
     }
     if key is None:  # the hash covers the whole state
-        described["state_hash"] = _hash_of(found)
+        described["state_hash"] = _hash_of(state)
     return described
 
 
-def _hash_of(found: FoldedState) -> str | None:
+def _hash_of(state: FoldedState) -> str | None:
     try:
-        return found.hash.hex()
+        return state.hash.hex()
     except InvalidBodyError as error:
         warn(f"this state has no hash: {error}")
         return None
@@ -75,68 +75,70 @@ def _reached(item: Reached) -> dict[str, JsonValue]:
     }
 
 
-def print_state(found: dict[str, Any]) -> None:
+def print_state(document: dict[str, Any]) -> None:
     """Print the result of ``state_document``."""
     if common.json:
-        print_result(found, as_json=True)
+        print_result(document, as_json=True)
         return
-    for line in json.dumps(found.pop("state"), indent=1, ensure_ascii=False).splitlines():
+    for line in json.dumps(document.pop("state"), indent=1, ensure_ascii=False).splitlines():
         if not common.quiet:
             typer.echo(plain(line))
-    told = found.pop("reports")
-    for item in told if isinstance(told, list) else []:
-        place = f"epoch {item['epoch']} entry {item['stream_seq']}"
-        warn(f"{place}: {item['code']}: {item['detail']}")
-    count = len(told) if isinstance(told, list) else told
-    if count and not isinstance(told, list):
+    reports = document.pop("reports")
+    for item in reports if isinstance(reports, list) else []:
+        position = f"epoch {item['epoch']} entry {item['stream_seq']}"
+        warn(f"{position}: {item['code']}: {item['detail']}")
+    count = len(reports) if isinstance(reports, list) else reports
+    if count and not isinstance(reports, list):
         were = by_count(count, "was", "were")
         warn(f"{counted(count, 'event')} {were} reported as invalid; for details, add --reports")
-    rest = {name: value for name, value in found.items() if name in ("state_hash", "counts") and value}
-    print_result({**rest, "upto": found["reached"][-1]["upto_seq"] if found["reached"] else 0}, as_json=False)
+    rest = {name: value for name, value in document.items() if name in ("state_hash", "counts") and value}
+    print_result(
+        {**rest, "upto": document["reached"][-1]["upto_seq"] if document["reached"] else 0}, as_json=False
+    )
 
 
 def certificate_of(
-    found: FoldedState, issuer: SigningKey, bridges: frozenset[bytes] = frozenset()
+    state: FoldedState, issuer: SigningKey, bridges: frozenset[bytes] = frozenset()
 ) -> StateCertificate:
     """Certify a state, unless it is provisional."""
-    _check_certifiable(found)
+    _check_certifiable(state)
     return StateCertificate.issue(
         issuer,
-        found.overlay,
-        stream_id=labels.stream_id(found.stream),
-        labels=certified(found),
-        state_hash=found.hash,
+        state.overlay,
+        stream_id=labels.stream_id(state.stream),
+        labels=certified(state),
+        state_hash=state.hash,
         bridges=bridges,
     )
 
 
-def _check_certifiable(found: FoldedState) -> None:
-    if not found.reached:
+def _check_certifiable(state: FoldedState) -> None:
+    if not state.reached:
         raise UsageError("there are no entries to certify")
-    if found.provisional:
+    if state.provisional:
         text = f"{PROVISIONAL}; certify an --epoch that has ended"
         raise UsageError(text)
 
 
-def certified(found: FoldedState) -> list[CertifiedLabel]:
+def certified(state: FoldedState) -> list[CertifiedLabel]:
     """Return the labels that a state covers, as certificates list them."""
     return [
         CertifiedLabel(epoch=item.epoch, label=item.label, upto_seq=item.upto_seq, mmr_root=item.mmr_root)
-        for item in found.reached
+        for item in state.reached
     ]
 
 
-def shown_certificate(made: StateCertificate) -> dict[str, Any]:
+def shown_certificate(certificate: StateCertificate) -> dict[str, Any]:
     """Return the fields of a certificate that are printed."""
-    last, parameters = made.labels[-1], made.parameter_values()
+    last, parameters = certificate.labels[-1], certificate.parameter_values()
     return {
-        "overlay": made.overlay,
+        "overlay": certificate.overlay,
         **({"parameters": parameters} if parameters or common.json else {}),
-        "stream_id": made.stream_id.hex(),
+        "stream_id": certificate.stream_id.hex(),
         "epoch": last.epoch,
         "upto_seq": last.upto_seq,
         "mmr_root": last.mmr_root.hex(),
-        "state_class": made.state_class,
-        "state_hash": made.state_hash.hex(),
-        "issuer": made.issuer_pk.hex(),
+        "state_class": certificate.state_class,
+        "state_hash": certificate.state_hash.hex(),
+        "issuer": certificate.issuer_pk.hex(),
     }

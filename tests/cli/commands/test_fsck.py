@@ -52,7 +52,7 @@ def test_a_sound_directory(tmp_path: Path) -> None:
         "integrity": "ok",
         "signatures": "ok",
         "completeness": "ok: 2 clients, no gaps",
-        "freshness": "newest entry of 1970-01-01T00:16:45Z; 1 entries only in the journal; "
+        "freshness": "newest entry of 1970-01-01T00:16:45Z; 1 entry only in the journal; "
         "last opened by pid 4711",
         "derived files": "ok",
     }

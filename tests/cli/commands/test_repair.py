@@ -34,7 +34,7 @@ def test_derived_files_are_made_anew(data_dir: Path) -> None:
     nodes.unlink()
     done = _repair(str(data_dir))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "12 entries of 2 labels" in done.stdout
+    assert "12 entries in 2 labels" in done.stdout
     assert nodes.read_bytes() == before
 
 

@@ -47,22 +47,22 @@ def status(
     with at.open() as opened:
         tables = fold_stream(opened, agreements, stream, upto).tables
     now = int(time()) if when is None else when
-    wanted = agreements.current(tables, one, now) if version is None else version
-    found = None if wanted is None else agreements.view_version(tables, one, wanted, now)
-    if found is None:
+    chosen_version = agreements.current(tables, one, now) if version is None else version
+    view = None if chosen_version is None else agreements.view_version(tables, one, chosen_version, now)
+    if view is None:
         what = "the agreement" if version is None else f"version {version} of the agreement"
         raise UsageError(f"{what} is not defined in {stream}")
-    shown: dict[str, Any] = {
-        "active": found["active"],
-        "version": found["version"],
+    fields: dict[str, Any] = {
+        "active": view["active"],
+        "version": view["version"],
         "current_version": agreements.current(tables, one, now),
-        **{name: value for name, value in found.items() if name not in ("active", "version", "parties")},
-        "parties": found["parties"],
+        **{name: value for name, value in view.items() if name not in ("active", "version", "parties")},
+        "parties": view["parties"],
     }
     if common.json:
-        print_result(shown, as_json=True)
+        print_result(fields, as_json=True)
         return
-    parties = shown.pop("parties")
-    print_result(shown, as_json=False)
+    parties = fields.pop("parties")
+    print_result(fields, as_json=False)
     for party in parties:
         typer.echo(plain(f"party: {party['identity']} {party['decision'] or 'undecided'}"))

@@ -26,7 +26,7 @@ anchor_app.command()(publish)
 class Places:
     """Paths of anchors and of what they refer to."""
 
-    #: The directory ``anchors/`` of a hub, or a copy of it.
+    # The directory ``anchors/`` of a hub, or a copy of it.
     anchors: Path | None = None
     ledger: Path | None = None
     tsa_cert: Path | None = None

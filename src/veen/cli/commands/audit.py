@@ -30,7 +30,7 @@ from veen.stdx.grammar import counted
 
 _AUDIT: Final = "require_audit"
 _RECOVERY: Final = "require_recovery_threshold"
-#: The required and the optional fields of each type of rule.
+# The required and the optional fields of each type of rule.
 _FIELDS: Final = {
     _AUDIT: ({"stream", "resource_class"}, set[str]()),
     _RECOVERY: ({"target_identity_prefix", "min_approvals"}, {"stream"}),
@@ -43,7 +43,7 @@ class Rule:
     """A rule of an audit policy."""
 
     kind: str
-    #: The stream that it applies to; empty: all.
+    # The stream that it applies to; empty: all.
     stream: str
     resource_class: str = ""
     target_identity_prefix: str = ""
@@ -56,14 +56,14 @@ class Rule:
 
 def read_policy(path: Path) -> list[Rule]:
     """Read a policy; unknown fields are rejected, so that no rule is silently skipped."""
-    found = parse_json(f"@{path}", "--policy-file")
-    if not isinstance(found, dict) or set(found) != {"version", "rules"}:
+    policy = parse_json(f"@{path}", "--policy-file")
+    if not isinstance(policy, dict) or set(policy) != {"version", "rules"}:
         raise UsageError(f"{path} is not a policy: it must have the fields version and rules")
-    if found["version"] != 1 or isinstance(found["version"], bool):
-        raise UsageError(f"{path} has version {found['version']}; only version 1 is supported")
-    if not isinstance(found["rules"], list):
+    if policy["version"] != 1 or isinstance(policy["version"], bool):
+        raise UsageError(f"{path} has version {policy['version']}; only version 1 is supported")
+    if not isinstance(policy["rules"], list):
         raise UsageError(f"{path} is not a policy: rules must be a list")
-    return [_rule(number, item) for number, item in enumerate(found["rules"], start=1)]
+    return [_rule(number, item) for number, item in enumerate(policy["rules"], start=1)]
 
 
 def _rule(number: int, item: Any) -> Rule:  # noqa: ANN401 - JSON
@@ -71,32 +71,36 @@ def _rule(number: int, item: Any) -> Rule:  # noqa: ANN401 - JSON
     if not isinstance(kind, str) or kind not in _FIELDS:
         raise UsageError(f"rule {number} has the unknown type {kind!r}; use one of {', '.join(_FIELDS)}")
     needed, more = _FIELDS[kind]
-    given = set(item) - {"type"}
-    if not needed <= given <= needed | more:
+    names = set(item) - {"type"}
+    if not needed <= names <= needed | more:
         raise UsageError(
-            f"rule {number} has the fields {', '.join(sorted(given))}; "
+            f"rule {number} has the fields {', '.join(sorted(names))}; "
             f"it requires {', '.join(sorted(needed))}"
         )
-    least = item.get("min_approvals", 0)
-    texts = [item[name] for name in given if name != "min_approvals"]
-    if not isinstance(least, int) or least < 0 or not all(isinstance(text, str) for text in texts):
+    min_approvals = item.get("min_approvals", 0)
+    texts = [item[name] for name in names if name != "min_approvals"]
+    if (
+        not isinstance(min_approvals, int)
+        or min_approvals < 0
+        or not all(isinstance(text, str) for text in texts)
+    ):
         raise UsageError(f"rule {number} has a value of the wrong type")
     if not _PREFIX.fullmatch(item.get("target_identity_prefix", "")):
         raise UsageError(f"rule {number}: target_identity_prefix must be lowercase hex")
-    return Rule(kind, item.get("stream", ""), **{name: item[name] for name in given if name != "stream"})
+    return Rule(kind, item.get("stream", ""), **{name: item[name] for name in names if name != "stream"})
 
 
-def violations_of(rule: Rule, found: FoldedState) -> list[dict[str, Any]]:
+def violations_of(rule: Rule, state: FoldedState) -> list[dict[str, Any]]:
     """Return the violations of a rule in a stream."""
-    stream, tables = found.stream, found.tables
-    shown = {"rule": rule.kind, "stream": stream}
+    stream, tables = state.stream, state.tables
+    common_fields = {"rule": rule.kind, "stream": stream}
     if rule.kind == _AUDIT:
         if tables.get("classes", rule.resource_class) is not None:
             return []
         text = f"{stream} has no query.audit.v1 record of class {rule.resource_class}"
-        sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
+        sealed = state.counts.get(Outcome.UNREADABLE.value, 0)
         text += f"; {counted(sealed, 'entry')} sealed to other readers" if sealed else ""
-        return [{**shown, "resource_class": rule.resource_class, "detail": text}]
+        return [{**common_fields, "resource_class": rule.resource_class, "detail": text}]
     overlay = Recoveries()
     broken = []
     for target in overlay.targets(tables):
@@ -110,7 +114,7 @@ def violations_of(rule: Rule, found: FoldedState) -> list[dict[str, Any]]:
                 )
                 broken.append(
                     {
-                        **shown,
+                        **common_fields,
                         "target_identity": target.hex(),
                         "msg_id": row["msg_id"],
                         "stream_seq": row["stream_seq"],
@@ -127,7 +131,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-#: Classes of streams with personal data, in environment descriptors (ENV-004).
+# Classes of streams with personal data, in environment descriptors (ENV-004).
 _SENSITIVE: Final = frozenset({"user", "wallet"})
 StreamsOption = Annotated[
     list[str] | None,
@@ -166,7 +170,7 @@ def audit_stream(stream: StreamOption, at: ClientOptions) -> None:
 
 def _show_root(stream: str, opened: Client) -> None:
     with opened:
-        found = opened.resync(stream)
+        heads = opened.resync(stream)
     rows = [
         {
             "stream": stream,
@@ -174,7 +178,7 @@ def _show_root(stream: str, opened: Client) -> None:
             "stream_seq": item.last_stream_seq,
             "mmr_root": None if item.last_mmr_root is None else item.last_mmr_root.hex(),
         }
-        for item in found
+        for item in heads
     ]
     last = rows[-1] if rows else {"stream": stream, "epoch": 0, "stream_seq": 0, "mmr_root": None}
     print_result({"ok": True, **last, "labels": rows} if common.json else last, common.json)
@@ -288,16 +292,16 @@ def enforce_check(
     """
     rules = read_policy(policy_file)
     with at.open() as opened:
-        found = [item for rule in rules for item in _check(opened, rule)]
-    if not found:
+        violations = [item for rule in rules for item in _check(opened, rule)]
+    if not violations:
         print_result({"ok": True, "rules": len(rules), "violations": []}, common.json)
         return
     if not common.json:
-        for item in found:
+        for item in violations:
             typer.echo(plain(f"violation: {item['detail']}"))
     fail_check(
-        {"rules": len(rules), "violations": found} if common.json else {},
-        counted(len(found), "violation"),
+        {"rules": len(rules), "violations": violations} if common.json else {},
+        counted(len(violations), "violation"),
         "E.POLICY",
     )
 

@@ -112,10 +112,15 @@ def authorize(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> N
     """
     token = read_token(cap)
     with open_client(client, hub) as opened:
-        found = opened.authorize(token)
-        kept = token.subject_pk in opened.session.secrets.client_ids()
+        authorization = opened.authorize(token)
+        is_own = token.subject_pk in opened.session.secrets.client_ids()
     print_result(
-        {"ok": True, "auth_ref": found.auth_ref.hex(), "expires_at": found.expires_at, "kept": kept},
+        {
+            "ok": True,
+            "auth_ref": authorization.auth_ref.hex(),
+            "expires_at": authorization.expires_at,
+            "kept": is_own,
+        },
         common.json,
     )
 
@@ -173,23 +178,23 @@ def status(cap: CapFile, hub: HubOption = "", client: ClientOption = "") -> None
     """Show the status of a token at the hub."""
     token = read_token(cap)
     with open_client(client, hub) as opened:
-        found = opened.cap_status(token)
+        token_status = opened.cap_status(token)
     within: bool | str = "unknown"
-    if found.issued_at is not None:
-        within = int(time()) <= capability.expires_at(token, found.issued_at)
+    if token_status.issued_at is not None:
+        within = int(time()) <= capability.expires_at(token, token_status.issued_at)
     print_result(
         {
             **({"ok": True} if common.json else {}),
             "auth_ref": token.auth_ref.hex(),
             "cap_token_hash": sha256(token.encode()).hex(),
             "locally_within_ttl": within,
-            "hub_known": found.hub_known,
-            "hub_currently_valid": found.hub_currently_valid,
-            "revoked": found.revoked,
-            "revocation_kind": found.revocation_kind,
-            **({"revocation_ts": found.revocation_ts} if common.json else {}),
-            "expires_at": found.expires_at,
-            "reason": found.reason,
+            "hub_known": token_status.hub_known,
+            "hub_currently_valid": token_status.hub_currently_valid,
+            "revoked": token_status.revoked,
+            "revocation_kind": token_status.revocation_kind,
+            **({"revocation_ts": token_status.revocation_ts} if common.json else {}),
+            "expires_at": token_status.expires_at,
+            "reason": token_status.reason,
         },
         common.json,
     )
@@ -205,7 +210,7 @@ KindOption = Annotated[str, typer.Option("--kind", help=KIND_HELP)]
 TargetOption = Annotated[str, typer.Option("--target", help=TARGET_HELP)]
 ReasonOption = Annotated[str, typer.Option("--reason", help=REASON_HELP)]
 TtlOption = Annotated[int | None, typer.Option("--ttl", min=1, help=REVOKE_TTL_HELP)]
-#: How long to wait until the hub has applied it.
+# How long to wait until the hub has applied it.
 _EFFECT_SEC: Final = 10
 _LOOKS: Final = 3
 
@@ -248,8 +253,8 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
     record = RevocationBody(
         kind=kind, target=bytes.fromhex(target), ts=int(time()), reason=reason or None, ttl=ttl
     )
-    place = find_client(admin, key="admin", variable="VEEN_ADMIN")
-    with open_client(str(place), hub) as opened:
+    directory = find_client(admin, key="admin", variable="VEEN_ADMIN")
+    with open_client(str(directory), hub) as opened:
         control = opened.connect().identity.control_pk
         if control is None:
             raise FailedError("E.PROFILE: the hub does not accept administrative messages", "E.PROFILE")
@@ -259,9 +264,9 @@ def _revoke(hub: str, admin: str, kind: str, target: str, reason: str, ttl: int 
     client = HubClient.of(hub, common.timeout_ms + 1000 * _EFFECT_SEC)
     listed: list[Any] = []
     for _ in range(_LOOKS):  # it responds early when it has applied orders of others
-        found = client.get(f"/tooling/revocations?{query}")
+        response = client.get(f"/tooling/revocations?{query}")
         with client.reading():
-            listed = listed or list(found["revocations"])
+            listed = listed or list(response["revocations"])
     if not listed:
         warn(
             "the hub received the message but has not applied it; check that this client is one of its admins"
@@ -302,13 +307,13 @@ def revocations(
     query = (
         f"since={since}&limit={limit}" + (f"&kind={quote(kind)}" if kind else "") + "&active=1" * active_only
     )
-    asked = HubClient.of(hub, common.timeout_ms)
-    found = asked.get(f"/tooling/revocations?{query}")
+    client = HubClient.of(hub, common.timeout_ms)
+    response = client.get(f"/tooling/revocations?{query}")
     if common.json:
-        print_result(found, as_json=True)
+        print_result(response, as_json=True)
         return
-    with asked.reading():
-        rows = [dict(item) for item in found["revocations"]]
+    with client.reading():
+        rows = [dict(item) for item in response["revocations"]]
     for row in rows:
         print_result(row, as_json=False)
         typer.echo("")

@@ -28,14 +28,14 @@ TargetArgument = Annotated[Path, typer.Argument(metavar="TARGET", help=OUT_DIR_H
 
 
 @contextmanager
-def _source(place: Path) -> Iterator[Reader]:
-    with open_data_dir(place.expanduser()) as fs, closing(Reader.open(fs)) as reader:
+def _source(directory: Path) -> Iterator[Reader]:
+    with open_data_dir(directory.expanduser()) as fs, closing(Reader.open(fs)) as reader:
         yield reader
 
 
 @contextmanager
-def _target(place: Path) -> Iterator[RealFilesystem]:
-    where = place.expanduser()
+def _target(directory: Path) -> Iterator[RealFilesystem]:
+    where = directory.expanduser()
     try:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -81,7 +81,7 @@ def fork_command(
     """
     with _source(source) as reader, _target(target) as fs:
         identity, done = needing_hub("veen.hub.home").fork_home(reader, fs, os.urandom, _cuts(cut))
-    left = [label.hex() for label in done.left_out]
+    left_out = [label.hex() for label in done.left_out]
     print_result(
         {
             "ok": True,
@@ -89,22 +89,22 @@ def fork_command(
             "hub_id": identity.hub_id.hex(),
             "parent_hub_id": done.record.parent_hub_id.hex(),
             "checkpoints": {item.label_curr.hex(): item.upto_seq for item in done.record.checkpoints},
-            "left_out": left,
+            "left_out": left_out,
         },
         common.json,
     )
-    if left:
+    if left_out:
         warn(
             "labels without a checkpoint were omitted; create one first with: veen hub checkpoint "
             "--label LABEL"
         )
 
 
-def _cuts(given: list[str] | None) -> dict[Label, int] | None:
-    if not given:
+def _cuts(texts: list[str] | None) -> dict[Label, int] | None:
+    if not texts:
         return None
     cuts = {}
-    for text in given:
+    for text in texts:
         name, _, number = text.partition("=")
         seq = parse_number(number)
         if seq is None:
@@ -125,34 +125,34 @@ def replay_command(
     Compares the heads and roots of all labels. Exits 4 if they differ.
     """
     with contextlib.ExitStack() as stack:
-        place = into or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-replay-")))
+        directory = into or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-replay-")))
         reader = stack.enter_context(_source(source))
-        fs = stack.enter_context(_target(place))
+        fs = stack.enter_context(_target(directory))
         clone(reader, fs)
-        again = Reader.open(fs)
-        stack.callback(again.close)
-        differing = [_difference(label, reader, again) for label in sorted(reader.labels())]
+        copy = Reader.open(fs)
+        stack.callback(copy.close)
+        differing = [_difference(label, reader, copy) for label in sorted(reader.labels())]
         identity, _ = read_public(reader.fs)
         reserved = {labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)}
-        entries = sum(again.last_seq(label) for label in again.labels() if label not in reserved)
-    found = [item for item in differing if item is not None]
+        entries = sum(copy.last_seq(label) for label in copy.labels() if label not in reserved)
+    differences = [item for item in differing if item is not None]
     result: dict[str, Any] = {
-        "ok": not found,
-        "equal": not found,
+        "ok": not differences,
+        "equal": not differences,
         "labels": len(differing),
         "entries": entries,
     }
-    print_result(result | ({"differences": found} if found else {}), common.json)
-    if found:
+    print_result(result | ({"differences": differences} if differences else {}), common.json)
+    if differences:
         raise typer.Exit(FAILED)
 
 
-def _difference(label: Label, live: Reader, again: Reader) -> dict[str, Any] | None:
+def _difference(label: Label, live: Reader, copy: Reader) -> dict[str, Any] | None:
     """Return how a label differs; entries that were added during the copy are ignored."""
-    made = again.head(label)
-    if made is None:
+    head = copy.head(label)
+    if head is None:
         return {"label": label.hex(), "why": "it is missing"}
-    receipt = live.entry(label, made.seq).receipt
-    if (receipt.mmr_root, receipt.leaf_hash, receipt.hub_ts) != (made.root, made.leaf_hash, made.hub_ts):
-        return {"label": label.hex(), "stream_seq": made.seq, "why": "the roots differ"}
+    receipt = live.entry(label, head.seq).receipt
+    if (receipt.mmr_root, receipt.leaf_hash, receipt.hub_ts) != (head.root, head.leaf_hash, head.hub_ts):
+        return {"label": label.hex(), "stream_seq": head.seq, "why": "the roots differ"}
     return None

@@ -66,14 +66,14 @@ def lww_set(
     ] = None,
 ) -> None:
     """Set a register."""
-    made = LWW.make(
+    body = LWW.make(
         key=_bytes(key, "--key"),
         ts=int(time() * 1000) if ts is None else ts,
         value=_bytes(value, "--value"),
     )
     with at.open() as opened:
-        sent = _send(opened, stream, LWW, made)
-    _sent(sent, key=key, value=value, ts=made["ts"])
+        sent = _send(opened, stream, LWW, body)
+    _sent(sent, key=key, value=value, ts=body["ts"])
 
 
 @lww_app.command("get")
@@ -85,15 +85,15 @@ def lww_get(
     upto: Upto = None,
 ) -> None:
     """Show the value of a register."""
-    wanted = _bytes(key, "--key")
+    register = _bytes(key, "--key")
     with at.open() as opened:
-        found = fold_stream(opened, LwwMap(), stream, upto)[wanted]
+        state = fold_stream(opened, LwwMap(), stream, upto)[register]
     if common.json:
         print_result(
-            {"key": key, "set": found is not None, **(found if isinstance(found, dict) else {})}, as_json=True
+            {"key": key, "set": state is not None, **(state if isinstance(state, dict) else {})}, as_json=True
         )
     else:
-        print_result({key: found["value"] if isinstance(found, dict) else "unset"}, as_json=False)
+        print_result({key: state["value"] if isinstance(state, dict) else "unset"}, as_json=False)
 
 
 @orset_app.command("add")
@@ -104,10 +104,10 @@ def orset_add(
     at: ClientOptions,
 ) -> None:
     """Add an element to the set."""
-    made = ORSET.make(id=os.urandom(32), elem=_bytes(elem, "--elem"))
+    body = ORSET.make(id=os.urandom(32), elem=_bytes(elem, "--elem"))
     with at.open() as opened:
-        sent = _send(opened, stream, ORSET, made)
-    _sent(sent, elem=elem, id=made["id"].hex())
+        sent = _send(opened, stream, ORSET, body)
+    _sent(sent, elem=elem, id=body["id"].hex())
 
 
 @orset_app.command("remove")
@@ -121,9 +121,9 @@ def orset_remove(
 
     Removes the additions that are in the log now; a concurrent addition remains.
     """
-    wanted = _bytes(elem, "--elem")
+    element = _bytes(elem, "--elem")
     with at.open() as opened:
-        ids = OrSet().ids(fold_stream(opened, OrSet(), stream).tables, wanted)
+        ids = OrSet().ids(fold_stream(opened, OrSet(), stream).tables, element)
         if not ids:
             print_result({"ok": True, "elem": elem, "removed": 0}, common.json)
             return
@@ -136,8 +136,8 @@ def orset_remove(
 def orset_list(stream: StreamOption, at: ClientOptions, upto: Upto = None) -> None:
     """List the elements of the set, sorted."""
     with at.open() as opened:
-        found = fold_stream(opened, OrSet(), stream, upto).view()
-    print_result({"elements": found}, common.json)
+        elements = fold_stream(opened, OrSet(), stream, upto).view()
+    print_result({"elements": elements}, common.json)
 
 
 @counter_app.command("add")
@@ -159,6 +159,6 @@ def counter_add(
 def counter_get(stream: StreamOption, at: ClientOptions, upto: Upto = None) -> None:
     """Show the total of the counter."""
     with at.open() as opened:
-        found = fold_stream(opened, GCounter(), stream, upto).view()
-    assert isinstance(found, dict)
-    print_result(found if common.json else {"total": found["total"]}, common.json)
+        state = fold_stream(opened, GCounter(), stream, upto).view()
+    assert isinstance(state, dict)
+    print_result(state if common.json else {"total": state["total"]}, common.json)

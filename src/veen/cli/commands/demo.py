@@ -41,7 +41,7 @@ _QUERY: Final = {
     "evidence": {"mode": "full"},
 }
 _WORDS: Final = "meet at nine, bring the blue folder"
-#: Spark on a busy machine takes longer than anything else here.
+# Spark on a busy machine takes longer than anything else here.
 _TIMEOUT_SEC: Final = 180
 _HEX: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,}\b")
 _MOST_LINES: Final = 8
@@ -68,8 +68,8 @@ class Step:
 class Demo:
     """The steps, which are printed as they run."""
 
-    def __init__(self, place: Path, console: Console | None) -> None:
-        self._place = place
+    def __init__(self, directory: Path, console: Console | None) -> None:
+        self._directory = directory
         self._console = console
         self.steps: list[Step] = []
 
@@ -84,31 +84,31 @@ class Demo:
     def _veen(self, *words: str, expect: int = 0) -> str:
         return self._run(["veen", *words], [sys.executable, "-m", "veen.cli.main", *words], expect)
 
-    def _run(self, shown: list[str], command: list[str], expect: int) -> str:
-        text = shlex.join(shown)
+    def _run(self, words: list[str], command: list[str], expect: int) -> str:
+        text = shlex.join(words)
         if self._console is not None:
             self._console.print(Text(f"   $ {text}", style="cyan"), soft_wrap=True)
         done = subprocess.run(  # noqa: S603 - our own program, or one named here
             command,
-            cwd=self._place,
-            env=_environment(self._place),
+            cwd=self._directory,
+            env=_environment(self._directory),
             capture_output=True,
             text=True,
             check=False,
             timeout=_TIMEOUT_SEC,
             stdin=subprocess.DEVNULL,
         )
-        said = (done.stdout + done.stderr).strip()
-        self.steps[-1].commands.append(Done(text, done.returncode, said))
+        output = (done.stdout + done.stderr).strip()
+        self.steps[-1].commands.append(Done(text, done.returncode, output))
         if self._console is not None:
-            self._show(said, done.returncode)
+            self._show(output, done.returncode)
         if done.returncode != expect:
-            raise FailedError(f"the demo failed: {text} exited with status {done.returncode}: {said}")
+            raise FailedError(f"the demo failed: {text} exited with status {done.returncode}: {output}")
         return done.stdout
 
-    def _show(self, said: str, exit_code: int) -> None:
+    def _show(self, output: str, exit_code: int) -> None:
         assert self._console is not None
-        lines = [_HEX.sub(r"\1…", line) for line in said.splitlines()]
+        lines = [_HEX.sub(r"\1…", line) for line in output.splitlines()]
         for line in lines[:_MOST_LINES]:
             self._console.print(Text(f"     {line}", style="dim"), soft_wrap=True)
         if len(lines) > _MOST_LINES:
@@ -173,7 +173,7 @@ class Demo:
         self._veen("reader", "accept", "for-bob.key", "--client", "bob", "--from", "alice/identity_card.pub")
 
     def _send_and_read(self) -> None:
-        (self._place / "plan.txt").write_text("The plan, in detail.\n" * 50)
+        (self._directory / "plan.txt").write_text("The plan, in detail.\n" * 50)
         self._step(
             "A message with an attachment",
             "Alice seals and signs it. The hub stores it on disk and returns a receipt, which her "
@@ -244,10 +244,10 @@ class Demo:
         )
         self._veen("cap", "authorize", "--hub", "hub", "--client", "bob", "--cap", "door.cap")
         for visitor in ("visitor:7", "visitor:8"):
-            said = ("--type", "door.open", "--subject", visitor, "--payload", '{"door": 3}', "--to", "bob")
-            self._veen("recorder", "emit", "--hub", "hub", "--client", "bob", "--stream", _DOOR, *said)
-        asked = ("--hub", "hub", "--client", "bob", "--stream", _DOOR, "--from", "1", "--to", "2")
-        self._veen("recorder", "replay", *asked)
+            event = ("--type", "door.open", "--subject", visitor, "--payload", '{"door": 3}', "--to", "bob")
+            self._veen("recorder", "emit", "--hub", "hub", "--client", "bob", "--stream", _DOOR, *event)
+        selection = ("--hub", "hub", "--client", "bob", "--stream", _DOOR, "--from", "1", "--to", "2")
+        self._veen("recorder", "replay", *selection)
 
     def _kill(self) -> None:
         self._step(
@@ -255,7 +255,7 @@ class Demo:
             "SIGKILL ends it without warning. Acknowledged messages are on disk: after a restart, none "
             "is missing.",
         )
-        pid = running_pid(self._place / "hub")
+        pid = running_pid(self._directory / "hub")
         assert pid is not None
         self._run(["kill", "-9", str(pid)], ["kill", "-9", str(pid)], 0)
         _wait_for_end(pid)
@@ -293,7 +293,7 @@ class Demo:
             "Every row is traced to signed entries of the log. The same query over the same log gives "
             "the same hashes: tomorrow, on a copy, or in another zone.",
         )
-        (self._place / "query.json").write_text(json.dumps(_QUERY))
+        (self._directory / "query.json").write_text(json.dumps(_QUERY))
         self._veen("query", "run", "query.json", "--lake", "lake", "--unrecorded")
 
     def _tamper(self) -> None:
@@ -301,21 +301,23 @@ class Demo:
             "Tampering",
             "One bit in a file of the copy is flipped. fsck detects it, and prints the file and the offset.",
         )
-        chunk = next((self._place / "copy" / paths.Domain.DATA).glob("chunk-*.log"), None)
+        chunk = next((self._directory / "copy" / paths.Domain.DATA).glob("chunk-*.log"), None)
         if chunk is None:  # not moved out of the journal yet
-            chunk = next((self._place / "copy" / paths.STATE_DIR).glob("journal-*.wal"))
+            chunk = next((self._directory / "copy" / paths.STATE_DIR).glob("journal-*.wal"))
         data = bytearray(chunk.read_bytes())
         data[-1] ^= 1  # of the hub's signature
         chunk.write_bytes(data)
         self._veen("fsck", "copy", expect=FAILED)
 
 
-def _environment(place: Path) -> dict[str, str]:
+def _environment(directory: Path) -> dict[str, str]:
     """Return an environment without the settings of the user."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("VEEN_", "XDG_"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("VEEN_", "XDG_"))
+    }
     for name in ("NOTIFY_SOCKET", "INVOCATION_ID"):
-        kept.pop(name, None)
-    return {**kept, "HOME": str(place), "COLUMNS": "120"}
+        environment.pop(name, None)
+    return {**environment, "HOME": str(directory), "COLUMNS": "120"}
 
 
 def _wait_for_end(pid: int) -> None:
@@ -332,16 +334,16 @@ def _scene(keep: Path | None) -> Iterator[Path]:
     """Create the directory of the demo; at the end, stop its hub and remove the directory."""
     with contextlib.ExitStack() as stack:
         if keep is None:
-            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-demo-")))
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-demo-")))
         else:
-            place = keep.expanduser().absolute()
-            if place.exists() and any(place.iterdir()):
-                raise UsageError(f"{place} is not empty; choose another directory for --keep")
-            place.mkdir(parents=True, exist_ok=True)
+            directory = keep.expanduser().absolute()
+            if directory.exists() and any(directory.iterdir()):
+                raise UsageError(f"{directory} is not empty; choose another directory for --keep")
+            directory.mkdir(parents=True, exist_ok=True)
         try:
-            yield place
+            yield directory
         finally:
-            pid = running_pid(place / "hub")
+            pid = running_pid(directory / "hub")
             if pid is not None:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -360,8 +362,8 @@ def demo(
     Prints and runs each command.
     """
     console = None if common.json or common.quiet else Console(highlight=False)
-    with _scene(keep) as place:
-        demo_run = Demo(place, console)
+    with _scene(keep) as directory:
+        demo_run = Demo(directory, console)
         demo_run.play()
     if common.json:
         steps: list[dict[str, Any]] = [

@@ -10,7 +10,7 @@ from veen.cli.settings import common
 from veen.core.errors import ADMISSION_TABLE, HTTP_STATUS, VERIFICATION_TABLE, Code
 from veen.overlays.report_codes import CODES
 
-#: Names of older releases (C-60).
+# Names of older releases (C-60).
 _LEGACY: Final = {
     "E.PROFILE": "an older name: the hub does not serve the profile or feature; now E.FORMAT/PROFILE",
     "E.DUP": "an older name: the message or its number was used before; now E.SEQ/DUPLICATE",
@@ -35,7 +35,7 @@ _MEANING: Final = {
     Code.PROOF: "a proof does not verify; do not trust the data, and store the bytes as evidence",
     Code.OPEN: "none of the available keys opens the message; it is for others, or was changed",
 }
-#: Codes of commands: hubs and overlays do not have them.
+# Codes of commands: hubs and overlays do not have them.
 _LOCAL: Final = {
     "E.BUSY": "another process uses the same lake; wait until it has ended, and run the command again",
     "E.CHECKPOINT": "a checkpoint of the recorder is missing or does not cover an entry; see veen "
@@ -75,24 +75,22 @@ def explain_error(
     ],
 ) -> None:
     """Explain an error code, and what to do about it."""
-    wanted = code.upper()
-    if wanted in _LEGACY or wanted in _LOCAL:
-        text = (_LEGACY | _LOCAL)[wanted]
-    elif (overlay := wanted.removeprefix("E.")) in CODES:
+    name = code.upper()
+    if name in _LEGACY or name in _LOCAL:
+        text = (_LEGACY | _LOCAL)[name]
+    elif (overlay := name.removeprefix("E.")) in CODES:
         text = f"{CODES[overlay]} (reported by an overlay)"
-    elif wanted in {item.value for item in Code}:
-        text = _MEANING[Code(wanted)]
-        status = HTTP_STATUS.get(Code(wanted))
+    elif name in {item.value for item in Code}:
+        text = _MEANING[Code(name)]
+        status = HTTP_STATUS.get(Code(name))
         text += f" (HTTP {status})" if status else ""
     else:
-        row = next(
-            (item for item in ADMISSION_TABLE + VERIFICATION_TABLE if item.detail.value == wanted), None
-        )
+        row = next((item for item in ADMISSION_TABLE + VERIFICATION_TABLE if item.detail.value == name), None)
         if row is None:
             known = ", ".join(sorted({*Code, *_LOCAL}))
             raise UsageError(f"unknown error code {code}; use one of {known}")
         text = f"{row.failure} ({row.code.value}, stage {row.stage.value}, row {row.row})"
     if common.json:
-        print_result({"ok": True, "code": wanted, "meaning": text}, as_json=True)
+        print_result({"ok": True, "code": name, "meaning": text}, as_json=True)
     else:
-        typer.echo(f"{wanted}: {text}")
+        typer.echo(f"{name}: {text}")

@@ -74,7 +74,9 @@ def export_command(
                 ]
             _check_any(done)
             writer.finish(facts)
-            taken = _take_attachments(find_client(attachments), answering, out) if attachments else 0
+            attachment_count = (
+                _take_attachments(find_client(attachments), answering, out) if attachments else 0
+            )
         except BaseException:
             writer.close()
             shutil.rmtree(out, ignore_errors=True)
@@ -90,7 +92,7 @@ def export_command(
             "hub_id": facts.identity.hub_id.hex(),
             "labels": len([item for item in done if item]),
             "entries": sum(item.entries for item in done if item),
-            "attachments": taken,
+            "attachments": attachment_count,
             "client": bool(client),
         },
         common.json,
@@ -100,8 +102,8 @@ def export_command(
 def _take_attachments(client: Path, answering: Hub, out: Path) -> int:
     """Fetch the attachments that messages of the set declare, and verify their hashes."""
     _, secrets, _ = load_secrets(client)
-    place = out / portable_set.ATTACHMENTS_DIR
-    place.mkdir(mode=0o700)
+    directory = out / portable_set.ATTACHMENTS_DIR
+    directory.mkdir(mode=0o700)
     count = 0
     for msg in decode_sequence((out / portable_set.PAYLOADS).read_bytes(), Msg):
         for coid in _declared(msg, secrets):
@@ -116,7 +118,7 @@ def _take_attachments(client: Path, answering: Hub, out: Path) -> int:
                 raise InvalidResponseError(
                     f"{answering.name} returned a different attachment for {coid.hex()}"
                 )
-            write_file(place / coid.hex(), sealed)
+            write_file(directory / coid.hex(), sealed)
             count += 1
     return count
 
@@ -150,34 +152,34 @@ def _sources(
         who = facts.identity.hub_id
         reserved = {labels.authorize_label(who), labels.control_label(who)}
         reader = answering.reader
-        found = []
+        sources = []
         for label in sorted(set(reader.labels()) - reserved):
             bound = reader.binding(label)
-            found.append(Source(label, bound.stream_id if bound else None, bound.epoch if bound else None))
-        return found
-    made = []
+            sources.append(Source(label, bound.stream_id if bound else None, bound.epoch if bound else None))
+        return sources
+    sources = []
     for name in streams:
         stream_id = labels.stream_id(name)
         epochs: tuple[int, ...] = (0,)
         if facts.profiles[0].epoch_sec:
-            asked = StreamEpochsRequest(stream_id=stream_id)
-            epochs = run(asker.ask(asked, StreamEpochsResponse), answering).epochs
+            request = StreamEpochsRequest(stream_id=stream_id)
+            epochs = run(asker.ask(request, StreamEpochsResponse), answering).epochs
         routing = facts.identity.routing_key
-        made += [Source(labels.label(routing, stream_id, epoch), stream_id, epoch) for epoch in epochs]
-    return made
+        sources += [Source(labels.label(routing, stream_id, epoch), stream_id, epoch) for epoch in epochs]
+    return sources
 
 
-def _take_client(place: Path, out: Path) -> None:
+def _take_client(directory: Path, out: Path) -> None:
     for name in (KEYSTORE, KEY_FILE, CARD):
-        if (place / name).exists():
-            shutil.copy2(place / name, out / name)
-    tokens = ClientHome(place).tokens().values()
+        if (directory / name).exists():
+            shutil.copy2(directory / name, out / name)
+    tokens = ClientHome(directory).tokens().values()
     (out / portable_set.TOKENS).write_bytes(encode_sequence(list(tokens)))
 
 
 @command
 def import_command(
-    place: Annotated[Path, typer.Argument(metavar="SET", help="Directory of an exported set.")],
+    directory: Annotated[Path, typer.Argument(metavar="SET", help="Directory of an exported set.")],
     hub_id: HubIdOption = "",
     out: Annotated[
         Path | None, typer.Option(help="Client directory to restore from the set: keys, tokens and state.")
@@ -187,9 +189,9 @@ def import_command(
 
     Requires only the id of the hub. With --out, restores the client that was exported with the set.
     """
-    found = PortableSet(place)
-    facts = read_facts(found.describe())
-    pin = pin_for_audit(facts, parse_hub_id(hub_id), str(place))
+    portable = PortableSet(directory)
+    facts = read_facts(portable.describe())
+    pin = pin_for_audit(facts, parse_hub_id(hub_id), str(directory))
     asker = Asker(os.urandom, Retry(attempts=1))
     with progress("checking") as advance:
         audits = [
@@ -199,16 +201,16 @@ def import_command(
                     facts,
                     pin,
                     label,
-                    checkpoints=[item for item in found.checkpoints if item.label_curr == label],
+                    checkpoints=[item for item in portable.checkpoints if item.label_curr == label],
                     progress=advance,
                 ),
-                found,
+                portable,
             )
-            for label in found.labels
+            for label in portable.labels
         ]
-    _compare(found, audits)
+    _compare(portable, audits)
     if out is not None:
-        _make_client(place, out.expanduser(), found, pin, audits)
+        _make_client(directory, out.expanduser(), portable, pin, audits)
     print_result(
         {
             "ok": True,
@@ -231,48 +233,50 @@ def _describe(audit: LabelAudit) -> dict[str, Any]:
     }
 
 
-def _compare(found: PortableSet, audits: list[LabelAudit]) -> None:
+def _compare(portable: PortableSet, audits: list[LabelAudit]) -> None:
     """Reject a set whose entries do not match the states and labels that it lists."""
-    routing = found.identity.routing_key
-    stated = {item.label: (item.last_stream_seq, item.last_mmr_root) for item in found.states}
+    routing = portable.identity.routing_key
+    stated = {item.label: (item.last_stream_seq, item.last_mmr_root) for item in portable.states}
     read = {item.label: (item.entries, item.last_mmr_root) for item in audits}
-    if stated != read or any(item.label_curr not in read for item in found.checkpoints):
-        raise _inconsistent(found, "its entries do not match its list of labels")
-    for item in found.states:
+    if stated != read or any(item.label_curr not in read for item in portable.checkpoints):
+        raise _inconsistent(portable, "its entries do not match its list of labels")
+    for item in portable.states:
         if item.stream_id is None or item.epoch is None:
             continue
         if labels.label(routing, item.stream_id, item.epoch) != item.label:
-            raise _inconsistent(found, "a label does not belong to the stream listed for it")
+            raise _inconsistent(portable, "a label does not belong to the stream listed for it")
 
 
-def _inconsistent(found: PortableSet, why: str) -> CommandError:
-    return FailedError(f"{found.name} is not consistent: {why}", "E.PROOF")
+def _inconsistent(portable: PortableSet, why: str) -> CommandError:
+    return FailedError(f"{portable.name} is not consistent: {why}", "E.PROOF")
 
 
-def _make_client(place: Path, out: Path, found: PortableSet, pin: Pin, audits: list[LabelAudit]) -> None:
-    if not (place / KEYSTORE).exists():
-        raise UsageError(f"{place} does not contain a client; it was exported without --client")
+def _make_client(
+    directory: Path, out: Path, portable: PortableSet, pin: Pin, audits: list[LabelAudit]
+) -> None:
+    if not (directory / KEYSTORE).exists():
+        raise UsageError(f"{directory} does not contain a client; it was exported without --client")
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty; choose another directory")
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (KEYSTORE, KEY_FILE, CARD):
-        if (place / name).exists():
-            write_file(out / name, (place / name).read_bytes(), 0o644 if name == CARD else PRIVATE)
+        if (directory / name).exists():
+            write_file(out / name, (directory / name).read_bytes(), 0o644 if name == CARD else PRIVATE)
     home = ClientHome(out)
-    for token in decode_sequence((place / portable_set.TOKENS).read_bytes(), CapToken):
+    for token in decode_sequence((directory / portable_set.TOKENS).read_bytes(), CapToken):
         home.keep_token(token)
     state = State()
     if pin.how == "given":  # a set is not evidence of its own origin
         state.pins[pin.identity.hub_id] = replace(pin, pinned_at=int(time()))
-    by_label = {item.label: item for item in found.states}
+    by_label = {item.label: item for item in portable.states}
     for audit in audits:
         known = by_label[audit.label]
         if known.stream_id is None or known.epoch is None or audit.check is None:
             continue
-        kept = LabelState(pin.identity.hub_id, known.stream_id, known.epoch)
+        label_state = LabelState(pin.identity.hub_id, known.stream_id, known.epoch)
         if audit.check.receipt is not None:
-            kept.advance(audit.check.peaks, audit.check.receipt)
+            label_state.advance(audit.check.peaks, audit.check.receipt)
         for client_id, client_seq in audit.clients.items():
-            kept.writer(client_id).client_seq = client_seq
-        state.labels[audit.label] = kept
+            label_state.writer(client_id).client_seq = client_seq
+        state.labels[audit.label] = label_state
     home.save(state)

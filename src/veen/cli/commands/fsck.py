@@ -24,7 +24,7 @@ from veen.storage.errors import DamagedStoreError
 from veen.storage.fs import RealFilesystem
 from veen.storage.fsck import DERIVED, LEVELS, LabelReport, Report, check
 
-#: Labels that are listed; --json lists all of them.
+# Labels that are listed; --json lists all of them.
 _MOST_LABELS: Final = 20
 
 
@@ -102,16 +102,16 @@ def run(request: Request) -> Report:
 
 def _check_hub(files: RealFilesystem, expected: HubId) -> None:
     try:
-        found = read_identity(files)
+        public = read_identity(files)
     except DamagedStoreError as error:
         raise FailedError(
             f"the identity of the hub is damaged: {error}; nothing was checked", "E.DAMAGED"
         ) from None
-    if found is None:
+    if public is None:
         raise FailedError("the directory does not name its hub; nothing was checked", "E.PIN")
-    if found[0].hub_id != expected:
+    if public[0].hub_id != expected:
         raise FailedError(
-            f"this is the log of hub {found[0].hub_id.hex()}, not of {expected.hex()}; nothing was checked",
+            f"this is the log of hub {public[0].hub_id.hex()}, not of {expected.hex()}; nothing was checked",
             "E.PIN",
         )
 

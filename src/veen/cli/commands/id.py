@@ -41,23 +41,23 @@ def keygen(
     ] = False,
 ) -> None:
     """Create a client: its keys and its identity card."""
-    place = out.expanduser()
+    directory = out.expanduser()
     words = given_passphrase(os.environ)
     if passphrase and words is None:
         words = _new_passphrase()
     now = int(time())
     secrets = Secrets.generate(os.urandom, now, name or None)
     try:
-        ClientHome.create(place, secrets, now=now, passphrase=words, replace=force)
+        ClientHome.create(directory, secrets, now=now, passphrase=words, replace=force)
     except KeystoreError as error:
         raise UsageError(str(error), "E.EXISTS") from None
     print_result(
         {
             "ok": True,
-            "client": str(place),
+            "client": str(directory),
             "client_id": secrets.client.signing_key.public_key.hex(),
             "id_sign_public": secrets.identity.public_key.hex(),
-            "card": str(place / CARD),
+            "card": str(directory / CARD),
             "protected_by": "passphrase" if words is not None else "file mode",
         },
         common.json,
@@ -80,7 +80,7 @@ def show_identity(client: ClientOption = "") -> None:
     home, secrets, _ = load_secrets(find_client(client))
     state = home.load()
     card = secrets.card(int(time()))
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "client_id": card.client_id.hex(),
         "id_sign_public": card.id_sign.hex(),
         "id_dh_public": card.id_dh.hex(),
@@ -88,28 +88,28 @@ def show_identity(client: ClientOption = "") -> None:
         "profile_id": state.profile_id,
         "hubs": {pin.identity.hub_id.hex(): pin.name for pin in state.pins.values()},
         "prekeys": [{"key": item.key.hex(), "expires_at": item.expires_at} for item in card.prekeys],
-        "labels": [_label(label.hex(), kept) for label, kept in sorted(state.labels.items())],
+        "labels": [_label(label.hex(), label_state) for label, label_state in sorted(state.labels.items())],
     }
     if common.json:
-        print_result(found, as_json=True)
+        print_result(fields, as_json=True)
         return
     print_result(
-        {name: value for name, value in found.items() if name not in ("labels", "prekeys", "hubs")},
+        {name: value for name, value in fields.items() if name not in ("labels", "prekeys", "hubs")},
         as_json=False,
     )
-    for hub_id, name in found["hubs"].items():
+    for hub_id, name in fields["hubs"].items():
         typer.echo(plain(f"hub: {hub_id} {name}"))
-    for item in found["labels"]:
+    for item in fields["labels"]:
         print_result({f"label {item.pop('label')}": item}, as_json=False)
 
 
-def _label(label: str, kept: LabelState) -> dict[str, Any]:
+def _label(label: str, label_state: LabelState) -> dict[str, Any]:
     return {
         "label": label,
-        "stream": kept.stream,
-        "epoch": kept.epoch,
-        "last_stream_seq": kept.last_seq,
-        "last_mmr_root": kept.peaks.root.hex() if kept.last_seq else None,
+        "stream": label_state.stream,
+        "epoch": label_state.epoch,
+        "last_stream_seq": label_state.last_seq,
+        "last_mmr_root": label_state.peaks.root.hex() if label_state.last_seq else None,
     }
 
 
@@ -121,10 +121,10 @@ def rotate(client: ClientOption = "") -> None:
     New messages are signed with the new key; nothing on the wire links it to the old one. Capability tokens
     are bound to a client key: ask their issuers for new ones.
     """
-    place = find_client(client)
-    home = ClientHome(place)
+    directory = find_client(client)
+    home = ClientHome(directory)
     with home.hold():
-        _, secrets, passphrase = load_secrets(place)
+        _, secrets, passphrase = load_secrets(directory)
         old = secrets.client.signing_key.public_key
         now = int(time())
         secrets = secrets.rotated(os.urandom, now)
@@ -147,24 +147,24 @@ def usage(client: ClientOption = "", hub: HubOption = "") -> None:
     lifetime, messages = DEFAULT_ROTATION.max_age_sec, DEFAULT_ROTATION.max_msgs
     known = False
     if hub:
-        asked = HubClient.of(hub, common.timeout_ms)
-        policy = asked.get("/tooling/kex_policy")
+        hub_client = HubClient.of(hub, common.timeout_ms)
+        policy = hub_client.get("/tooling/kex_policy")
         known = True
-        with asked.reading():
+        with hub_client.reading():
             lifetime = int(policy.get("max_client_id_lifetime_sec") or lifetime)
             messages = int(policy.get("max_msgs_per_client_id_per_label") or messages)
     now = int(time())
     created = {key.signing_key.public_key: key.created_at for key in secrets.clients}
     rows = []
-    for label, kept in sorted(home.load().labels.items()):
-        for client_id, writer in sorted(kept.writers.items()):
+    for label, label_state in sorted(home.load().labels.items()):
+        for client_id, writer in sorted(label_state.writers.items()):
             since = created.get(client_id, writer.first_sent_at)
             age = max(now - since, 0)
             current = client_id == secrets.client.signing_key.public_key
             rows.append(
                 {
                     "label": label.hex(),
-                    "stream": kept.stream or "-",
+                    "stream": label_state.stream or "-",
                     "client_id": client_id.hex(),
                     "created_at": since,
                     "msgs_sent": writer.client_seq,
@@ -196,16 +196,18 @@ def card(
     ] = "",
 ) -> None:
     """Verify and show an identity card."""
-    found = read_card(who or str(find_client()))
+    identity_card = read_card(who or str(find_client()))
     print_result(
         {
             "ok": True,
-            "name": found.name,
-            "id_sign": found.id_sign.hex(),
-            "id_dh": found.id_dh.hex(),
-            "client_id": found.client_id.hex(),
-            "created_at": found.created_at,
-            "prekeys": [{"key": item.key.hex(), "expires_at": item.expires_at} for item in found.prekeys],
+            "name": identity_card.name,
+            "id_sign": identity_card.id_sign.hex(),
+            "id_dh": identity_card.id_dh.hex(),
+            "client_id": identity_card.client_id.hex(),
+            "created_at": identity_card.created_at,
+            "prekeys": [
+                {"key": item.key.hex(), "expires_at": item.expires_at} for item in identity_card.prekeys
+            ],
         },
         common.json,
     )

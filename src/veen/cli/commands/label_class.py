@@ -66,19 +66,19 @@ def show_command(
 ) -> None:
     """Show the class of a label."""
     with at.open() as opened:
-        wanted = _label_of(opened, label, stream)
-        found = read_classes(opened, realm).get(wanted)
-    print_result(_row(wanted, found), common.json)
+        target = _label_of(opened, label, stream)
+        label_class = read_classes(opened, realm).get(target)
+    print_result(_row(target, label_class), common.json)
 
 
-def _row(label: bytes, found: LabelClass | None) -> dict[str, Any]:
-    if found is None:
+def _row(label: bytes, label_class: LabelClass | None) -> dict[str, Any]:
+    if label_class is None:
         return {"label": label.hex(), "class": "unset", "sensitivity": "none", "retention_hint": 0}
     return {
         "label": label.hex(),
-        "class": found.name,
-        "sensitivity": found.sensitivity or "none",
-        "retention_hint": found.retention_hint or 0,
+        "class": label_class.name,
+        "sensitivity": label_class.sensitivity or "none",
+        "retention_hint": label_class.retention_hint or 0,
     }
 
 
@@ -91,8 +91,12 @@ def list_command(
 ) -> None:
     """List the labels that have a class."""
     with at.open() as opened:
-        found = read_classes(opened, realm)
-    rows = [_row(label, said) for label, said in found.items() if class_name in ("", said.name)]
+        classes = read_classes(opened, realm)
+    rows = [
+        _row(label, label_class)
+        for label, label_class in classes.items()
+        if class_name in ("", label_class.name)
+    ]
     if common.json:
         print_result({"labels": rows}, as_json=True)
         return

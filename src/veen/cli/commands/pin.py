@@ -65,17 +65,17 @@ def remove(
 
     The next use of the hub is a first use again.
     """
-    wanted = HubId(hex32(hub_id, "HUB_ID"))
-    found = False
+    target = HubId(hex32(hub_id, "HUB_ID"))
+    was_pinned = False
 
     def change(state: State) -> None:
-        nonlocal found
-        found = state.pins.pop(wanted, None) is not None
+        nonlocal was_pinned
+        was_pinned = state.pins.pop(target, None) is not None
 
     home = ClientHome(find_client(client))
     if not home.root.is_dir():
         raise UsageError(f"there is no client in {home.root}; create one with: veen keygen")
     home.update(change)
     print_result(
-        {"ok": True, "hub_id": hub_id, "note": "removed" if found else "was not pinned"}, common.json
+        {"ok": True, "hub_id": hub_id, "note": "removed" if was_pinned else "was not pinned"}, common.json
     )

@@ -25,13 +25,13 @@ def request(
 ) -> None:
     """Request a challenge from a hub."""
     client = HubClient.of(hub, common.timeout_ms)
-    found = client.get("/tooling/pow_request")
+    response = client.get("/tooling/pow_request")
     with client.reading():
         values = {
             "ok": True,
-            "challenge": str(found["challenge"]),
-            "difficulty": max(int(found["difficulty"]), difficulty or 0),
-            "expires_at": int(found["expires_at"]),
+            "challenge": str(response["challenge"]),
+            "difficulty": max(int(response["difficulty"]), difficulty or 0),
+            "expires_at": int(response["expires_at"]),
         }
     print_result(values, common.json)
 
@@ -48,15 +48,15 @@ def solve_command(
     Exits 4 if none of the nonces solves it.
     """
     words = hex_bytes(challenge, "--challenge")
-    found = None
+    cookie = None
     with progress("searching") as advance:
         for start in range(0, max_iterations, _PORTION):
             end = min(start + _PORTION, max_iterations)
-            found = solve(words, difficulty, range(start, end))
+            cookie = solve(words, difficulty, range(start, end))
             advance(end - start)
-            if found is not None:
+            if cookie is not None:
                 break
-    if found is None:
+    if cookie is None:
         raise FailedError(
             f"none of the first {max_iterations} nonces solves difficulty {difficulty}; raise "
             "--max-iterations"
@@ -64,10 +64,10 @@ def solve_command(
     print_result(
         {
             "ok": True,
-            "nonce": found.nonce,
-            "nonce_hex": f"{found.nonce:016x}",
+            "nonce": cookie.nonce,
+            "nonce_hex": f"{cookie.nonce:016x}",
             "hash_prefix_ok": True,
-            "cookie": found.encode().hex(),
+            "cookie": cookie.encode().hex(),
         },
         common.json,
     )

@@ -22,11 +22,11 @@ from veen.core.objects import labels
 app = typer.Typer(help="Manage the reader keys of shared streams.", no_args_is_help=True)
 
 
-def add_key(place: Path, key: StreamKey) -> None:
+def add_key(directory: Path, key: StreamKey) -> None:
     """Store a reader key in a client directory."""
-    home = ClientHome(place)
+    home = ClientHome(directory)
     with home.hold():
-        _, secrets, passphrase = load_secrets(place)
+        _, secrets, passphrase = load_secrets(directory)
         home.save_secrets(secrets.with_stream(key), passphrase, int(time()))
 
 
@@ -44,9 +44,9 @@ def new(stream: StreamOption, client: ClientOption = "") -> None:
 
     From then on, clients that have the key seal their messages to it.
     """
-    place = find_client(client)
+    directory = find_client(client)
     key = new_key(stream)
-    add_key(place, key)
+    add_key(directory, key)
     print_result({"ok": True, "stream": stream, "public_key": key.public_key.hex()}, common.json)
 
 
@@ -80,8 +80,8 @@ def accept_command(
     client: ClientOption = "",
 ) -> None:
     """Accept a reader key that was shared with this client."""
-    place = find_client(client)
-    _, secrets, _ = load_secrets(place)
+    directory = find_client(client)
+    _, secrets, _ = load_secrets(directory)
     try:
         sealed = SealedKey.decode(read_bytes(file))
     except ProtocolError as error:
@@ -89,7 +89,7 @@ def accept_command(
     shared = accept(secrets, sealed)
     if giver and read_card(giver).id_sign != shared.giver:
         raise UsageError(f"the key is from {shared.giver.hex()}, not from the owner of {giver}")
-    add_key(place, shared.key)
+    add_key(directory, shared.key)
     print_result(
         {
             "ok": True,

@@ -36,9 +36,9 @@ def timeline(
     overlay = guardians.recoveries()
     with at.open() as opened:
         tables = fold_stream(opened, overlay, stream).tables
-    found = overlay.view_key(tables, target)
+    state = overlay.view_key(tables, target)
     rows: list[dict[str, Any]] = overlay.timeline(tables, target)
-    identity = found["identity"] if isinstance(found, dict) else target.hex()
+    identity = state["identity"] if isinstance(state, dict) else target.hex()
     if common.json:
         print_result({"target_identity": target.hex(), "identity": identity, "timeline": rows}, as_json=True)
         return

@@ -16,7 +16,7 @@ def resync_command(stream: StreamOption, at: ClientOptions) -> None:
     are sent again.
     """
     with at.open() as opened, progress("reading") as advance:
-        found = opened.resync(stream, advance)
+        heads = opened.resync(stream, advance)
         delivered = opened.flush(stream)
     rows = [
         {
@@ -27,7 +27,7 @@ def resync_command(stream: StreamOption, at: ClientOptions) -> None:
             "entries_read": item.read,
             "rebuilt": item.rebuilt,
         }
-        for item in found
+        for item in heads
     ]
     if common.json:
         print_result({"ok": True, "labels": rows, "delivered": delivered}, as_json=True)
@@ -45,9 +45,9 @@ def verify_state_command(stream: StreamOption, hub: HubOption = "", client: Clie
     Exits 4 if they differ.
     """
     with open_client(client, hub) as opened:
-        found = opened.verify_state(stream)
-    consistent = all(item.consistent for item in found)
-    first = next((item.first_mismatch for item in found if not item.consistent), None)
+        comparisons = opened.verify_state(stream)
+    consistent = all(item.consistent for item in comparisons)
+    first = next((item.first_mismatch for item in comparisons if not item.consistent), None)
     rows = [
         {
             "label": item.label.hex(),
@@ -57,7 +57,7 @@ def verify_state_command(stream: StreamOption, hub: HubOption = "", client: Clie
             "first_mismatch": item.first_mismatch,
             "why": item.why or None,
         }
-        for item in found
+        for item in comparisons
     ]
     if common.json:
         print_result(

@@ -27,12 +27,12 @@ def group() -> None:
 @command
 def show_retention(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     """Show the retention rules, files and entries of a hub."""
-    place = directory_of(data_dir).expanduser()
-    with open_data_dir(place) as fs, closing(Reader.open(fs)) as reader:
+    directory = directory_of(data_dir).expanduser()
+    with open_data_dir(directory) as fs, closing(Reader.open(fs)) as reader:
         manifests = [reader.manifest(label) for label in sorted(reader.labels())]
         limits = reader.store.registries[-1].limits
         sizes = {name: fs.size(name) for name in (paths.RECEIPTS, paths.CHECKPOINTS)}
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "receipts": "kept for ever",
         "payloads": "kept until chunks are pruned",
         "checkpoints": "kept for ever",
@@ -42,10 +42,10 @@ def show_retention(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
         "labels": [_label(item) for item in manifests],
     }
     if common.json:
-        print_result(found, as_json=True)
+        print_result(fields, as_json=True)
         return
-    print_result({name: value for name, value in found.items() if name != "labels"}, as_json=False)
-    for item in found["labels"]:
+    print_result({name: value for name, value in fields.items() if name != "labels"}, as_json=False)
+    for item in fields["labels"]:
         typer.echo(f"label {item['label']}: entries {item['first_seq']} to {item['last_seq']}")
         for chunk in item["chunks"]:
             last = chunk["end_seq"] or "..."

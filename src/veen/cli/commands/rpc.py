@@ -29,7 +29,7 @@ app = typer.Typer(help="Call methods over a stream, or serve them.", no_args_is_
 
 _DEFAULT_WAIT_MS: Final = 10_000
 _MOST_WAIT_MS: Final = 86_400_000
-#: How long a program of --exec may run; callers have timeouts of their own.
+# How long a program of --exec may run; callers have timeouts of their own.
 _EXEC_SEC: Final = 300
 
 
@@ -75,7 +75,7 @@ def call_command(
     """
     if repeats and idem is None:
         raise UsageError("--repeats requires --idem; without it, each repetition would be a new call")
-    given = _arguments(args)
+    arguments = _arguments(args)
     card = read_card(to) if to else None
     keys = [VerifyKey(hex32(key, "--server-key")) for key in server_key or ()]
     options = CallOptions(
@@ -87,7 +87,7 @@ def call_command(
     )
     with at.open() as opened:
         try:
-            result = opened.run(call(opened.session, stream, method, given, options))
+            result = opened.run(call(opened.session, stream, method, arguments, options))
         except RpcError as error:
             raise FailedError(str(error), f"E.{error.code}") from None
         except RpcTimeoutError as error:
@@ -155,13 +155,13 @@ def serve_command(
 
 
 class _PrintedEvents:
-    """What a server does, printed as it happens."""
+    """Prints what a server does."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def handled(self, handled: Handled) -> None:
-        """Print what was answered."""
+        """Print the answer to a call."""
         _print_handled(handled)
         self.count += 1
 
@@ -172,58 +172,64 @@ class _PrintedEvents:
 
 def _print_handled(handled: Handled) -> None:
     if common.json:
-        told = {"msg_id": handled.msg_id.hex(), "method": handled.method, "ran": handled.ran}
-        typer.echo(json.dumps({**told, "reply": REPLY.to_json(handled.reply)}))
+        fields = {"msg_id": handled.msg_id.hex(), "method": handled.method, "ran": handled.ran}
+        typer.echo(json.dumps({**fields, "reply": REPLY.to_json(handled.reply)}))
         return
     outcome = "ok" if handled.reply["ok"] else handled.reply["error"]["code"]
-    again = "  (again)" if handled.repeated else ""
-    typer.echo(plain(f"{handled.msg_id.hex()[:16]}  {handled.method[:60]}  {outcome}{again}"))
+    repeated = "  (again)" if handled.repeated else ""
+    typer.echo(plain(f"{handled.msg_id.hex()[:16]}  {handled.method[:60]}  {outcome}{repeated}"))
     if handled.error is not None:
         warn(f"{handled.method} raised {type(handled.error).__name__}: {handled.error}")
 
 
 def _methods(module: Path | None, commands: list[str]) -> Mapping[str, Method]:
-    found: dict[str, Method] = {} if module is None else _functions(module)
+    methods: dict[str, Method] = {} if module is None else _functions(module)
     for text in commands:
         name, equals, command = text.partition("=")
         if not (name and equals and command):
             raise UsageError(f"--exec takes METHOD=COMMAND, not {text!r}")
-        found[name] = partial(_execute, command)
-    if not found:
+        methods[name] = partial(_execute, command)
+    if not methods:
         raise UsageError("nothing to serve: give --module FILE.py or --exec METHOD=COMMAND")
-    return found
+    return methods
 
 
 def _functions(path: Path) -> dict[str, Method]:
     loaded = load_module(str(path))
-    found = {
+    functions = {
         name: partial(_apply, item)
         for name, item in vars(loaded).items()
         if callable(item) and not name.startswith("_") and getattr(item, "__module__", "") == loaded.__name__
     }
-    if not found:
+    if not functions:
         raise UsageError(f"{path} does not define any functions")
-    return dict(found)
+    return dict(functions)
 
 
 def _apply(function: Callable[..., Any], call: Call) -> Value:
     match call.args:
         case list():
-            made: Value = function(*call.args)
+            value: Value = function(*call.args)
         case dict():
-            made = function(**call.args)
+            value = function(**call.args)
         case None:
-            made = function()
+            value = function()
         case _:
-            made = function(call.args)
-    return made
+            value = function(call.args)
+    return value
 
 
 def _execute(command: str, call: Call) -> Value:
-    given = json.dumps(to_json(call.args))
+    arguments = json.dumps(to_json(call.args))
     try:
         done = subprocess.run(  # noqa: S602 - the operator's own command line
-            command, shell=True, input=given, capture_output=True, text=True, timeout=_EXEC_SEC, check=False
+            command,
+            shell=True,
+            input=arguments,
+            capture_output=True,
+            text=True,
+            timeout=_EXEC_SEC,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise RpcError("RPC.TIMEOUT", f"the program did not finish within {_EXEC_SEC} s") from None

@@ -20,15 +20,15 @@ def schema_id_command(
 
     It is H(name) for schemas of the protocol, and H("veen/schema:" + name) for others.
     """
-    found: dict[str, Any] = {"schema_id": labels.schema_id(name).hex()}
+    fields: dict[str, Any] = {"schema_id": labels.schema_id(name).hex()}
     if common.json:
         schema = registry.schemas().get(name)
-        found |= {"name": name, "known": schema is not None}
+        fields |= {"name": name, "known": schema is not None}
         if schema is not None:
-            found["fields"] = [
+            fields["fields"] = [
                 {"name": item.name, "type": item.kind.name, "optional": item.optional}
                 for item in schema.fields
             ]
-        print_result(found, as_json=True)
+        print_result(fields, as_json=True)
     else:
-        typer.echo(found["schema_id"])
+        typer.echo(fields["schema_id"])

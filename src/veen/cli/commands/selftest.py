@@ -19,7 +19,7 @@ from veen.stdx.grammar import counted
 app = typer.Typer(help="Test this installation, or a hub.", no_args_is_help=True)
 
 DEFAULT_SEED: Final = 1
-#: For our own tests: the command that starts the hubs of a run.
+# For our own tests: the command that starts the hubs of a run.
 HUB_COMMAND: Final = "VEEN_SELFTEST_HUB"
 
 HubUrl = Annotated[
@@ -136,6 +136,8 @@ def _conclude(report: Report) -> None:
         return
     if not common.json:
         what = ", ".join(report.failed) if report.failed else "no step could be run"
-        again = f"veen selftest {report.suite} --seed {report.seed}"
-        typer.echo(f"veen: selftest {report.suite} failed: {what}; run it again with: {again}", err=True)
+        command_line = f"veen selftest {report.suite} --seed {report.seed}"
+        typer.echo(
+            f"veen: selftest {report.suite} failed: {what}; run it again with: {command_line}", err=True
+        )
     raise typer.Exit(SELFTEST)

@@ -108,7 +108,7 @@ def send(
 
 def describe(sent: Sent, stream: str) -> dict[str, Any]:
     """Return the fields of a sent message that are printed."""
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "ok": True,
         "stream": stream,
         "stream_seq": sent.position,
@@ -119,10 +119,10 @@ def describe(sent: Sent, stream: str) -> dict[str, Any]:
         "hub_ts": sent.receipt.hub_ts,
     }
     if sent.attachments:
-        found["attachments"] = [
+        fields["attachments"] = [
             {"coid": item.coid.hex(), "size": item.size, "name": item.name} for item in sent.attachments
         ]
-    return found
+    return fields
 
 
 def _body(text: str) -> Any:  # noqa: ANN401 - JSON
@@ -159,10 +159,10 @@ def _existing(path: Path) -> Path:
 
 
 def _token(paths: list[Path]) -> CapToken | None:
-    found = {read_token(path).auth_ref: read_token(path) for path in paths}
-    if len(found) > 1:
+    tokens = {read_token(path).auth_ref: read_token(path) for path in paths}
+    if len(tokens) > 1:
         raise UsageError("a message uses one capability token, but --cap names different ones")
-    return next(iter(found.values()), None)
+    return next(iter(tokens.values()), None)
 
 
 def read_token(path: Path) -> CapToken:
@@ -194,9 +194,9 @@ def _cookie(
         warn(f"proof of work: challenge {challenge}, difficulty {difficulty}")
     end = time() + max_time
     for start in range(0, 1 << 40, 1 << 14):
-        found = solve(words, difficulty, range(start, start + (1 << 14)))
-        if found is not None:
-            return found
+        cookie = solve(words, difficulty, range(start, start + (1 << 14)))
+        if cookie is not None:
+            return cookie
         if time() > end:
             break
     raise UsageError(f"no proof of work was found in {max_time} s; raise --pow-max-time")

@@ -54,7 +54,7 @@ def verify(
             progress=advance,
         )
     state, mismatch = checked.state, checked.mismatch
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "consistent": checked.consistent,
         "state_hash": None if state is None else state.state_hash.hex(),
         "mmr_root": None if state is None else state.mmr_root.hex(),
@@ -63,5 +63,5 @@ def verify(
     }
     if mismatch is not None:
         text = f"{mismatch.field}: {mismatch.actual} instead of {mismatch.expected}"
-        fail_check(found, text, "E.SNAPSHOT")
-    print_result(present({"ok": True, **found}), common.json)
+        fail_check(fields, text, "E.SNAPSHOT")
+    print_result(present({"ok": True, **fields}), common.json)

@@ -86,7 +86,7 @@ class FoldOptions:
 
 @command
 def interpret_command(
-    wanted: FoldOptions,
+    selection: FoldOptions,
     at: ClientOptions,
     key: Annotated[str, typer.Option("--key", help=KEY_HELP)] = "",
     now: Annotated[int | None, typer.Option(min=0, max=U64_MAX, help=NOW_HELP)] = None,
@@ -96,30 +96,30 @@ def interpret_command(
 
     Summaries are cached in the client directory, so that the next run reads only new entries.
     """
-    chosen = wanted.choose()
+    chosen = selection.choose()
     one = parse_key(chosen, key) if key else None
     with at.open() as opened, chosen.blamed():
-        found = wanted.fold(opened, chosen)
-        document = state_document(found, one, int(time()) if now is None else now, listed=reports)
+        state = selection.fold(opened, chosen)
+        document = state_document(state, one, int(time()) if now is None else now, listed=reports)
     print_state(document)
 
 
 @app.command()
 @command
 def certify(
-    wanted: FoldOptions, out: Annotated[Path, typer.Option(help=OUT_FILE_HELP)], at: ClientOptions
+    selection: FoldOptions, out: Annotated[Path, typer.Option(help=OUT_FILE_HELP)], at: ClientOptions
 ) -> None:
     """Sign the state of a stream with the identity of the client.
 
     Readers of the stream can verify the certificate.
     """
-    chosen = wanted.choose()
-    bridges = given_bridges(wanted.bridge)
+    chosen = selection.choose()
+    bridges = given_bridges(selection.bridge)
     with at.open() as opened, chosen.blamed():
-        found = wanted.fold(opened, chosen)
-        made = certificate_of(found, opened.session.secrets.identity, bridges)
-    write_bytes(out, made.encode())
-    print_result({"ok": True, **shown_certificate(made), "path": str(out)}, common.json)
+        state = selection.fold(opened, chosen)
+        certificate = certificate_of(state, opened.session.secrets.identity, bridges)
+    write_bytes(out, certificate.encode())
+    print_result({"ok": True, **shown_certificate(certificate), "path": str(out)}, common.json)
 
 
 @app.command()
@@ -135,33 +135,33 @@ def verify(
     Checks its signature, and folds the stream again. Exits 4 if something differs.
     """
     try:
-        made = StateCertificate.decode(read_bytes(file))
+        certificate = StateCertificate.decode(read_bytes(file))
     except ProtocolError as error:
         raise MalformedError(f"{file} is not a state certificate: {error}") from None
-    made.verify()
-    if not made.labels:
+    certificate.verify()
+    if not certificate.labels:
         raise FailedError(f"{file} does not certify any entries")
-    overlay = find(made.overlay, overlay_module)
+    overlay = find(certificate.overlay, overlay_module)
     # Compared first: another version may have other parameters.
-    if (there := made.overlay_version) != (here := overlay.overlay.version):
+    if (there := certificate.overlay_version) != (here := overlay.overlay.version):
         text = f"the certificate is for version {there} of the overlay, but this is version {here}"
         raise FailedError(text, "E.STATE")
-    chosen = overlay.choose(made.parameter_values())
-    last = made.labels[-1]
+    chosen = overlay.choose(certificate.parameter_values())
+    last = certificate.labels[-1]
     with at.open() as opened, chosen.blamed():
-        found = fold_stream(
+        state = fold_stream(
             opened,
             chosen.overlay,
-            made.stream_id.hex(),
+            certificate.stream_id.hex(),
             upto=last.upto_seq,
             epoch=last.epoch,
-            bridges=frozenset(made.bridges),
+            bridges=frozenset(certificate.bridges),
             cached=cached,
         )
-        differing = made.differences(chosen.overlay, certified(found), found.hash)
-    sealed = found.counts.get(Outcome.UNREADABLE.value, 0)
+        differing = certificate.differences(chosen.overlay, certified(state), state.hash)
+    sealed = state.counts.get(Outcome.UNREADABLE.value, 0)
     if differing and sealed:
         differing.append(f"{counted(sealed, 'entry')} could not be opened with the keys of this client")
     if differing:
         raise FailedError("; ".join(differing), "E.STATE")
-    print_result({"ok": True, **shown_certificate(made)}, common.json)
+    print_result({"ok": True, **shown_certificate(certificate)}, common.json)

@@ -53,35 +53,35 @@ def stream(
     )
     with at.open() as opened:
         epochs = False
-        shown: list[dict[str, Any]] = []
+        printed: list[dict[str, Any]] = []
         count = 0
         try:
             for message in read_stream(opened, stream, options, follow=follow):
                 epochs = epochs or opened.session.profiles[0].epoch_sec > 0
-                found = describe(message)
+                fields = describe(message)
                 if common.json and not follow:
-                    shown.append(found)
+                    printed.append(fields)
                 elif common.json:
-                    typer.echo(json.dumps(found))
+                    typer.echo(json.dumps(fields))
                 else:
-                    _print(message, found, with_epoch=epochs)
+                    _print(message, fields, with_epoch=epochs)
                 count += 1
         except (VeenError, KeyboardInterrupt) as error:
-            _fail_with(error, shown)
+            _fail_with(error, printed)
     if common.json and not follow:
-        typer.echo(json.dumps(shown))
+        typer.echo(json.dumps(printed))
     elif not count:
         warn(f"stream {stream} has no entries{' in this range' if from_seq > 1 else ''}")
 
 
-def _fail_with(error: VeenError | KeyboardInterrupt, shown: list[dict[str, Any]]) -> None:
+def _fail_with(error: VeenError | KeyboardInterrupt, printed: list[dict[str, Any]]) -> None:
     """Raise an error that includes the entries before it: --resume would not read them again."""
-    if not shown:
+    if not printed:
         raise error
     known = as_command_error(error) if isinstance(error, VeenError) else interrupted()
     if known is None:
         raise error
-    raise known.with_document({"entries": shown}) from error
+    raise known.with_document({"entries": printed}) from error
 
 
 def describe(message: Message) -> dict[str, Any]:
@@ -105,10 +105,10 @@ def describe(message: Message) -> dict[str, Any]:
     }
 
 
-def _print(message: Message, found: dict[str, Any], *, with_epoch: bool) -> None:
-    place = f"{message.epoch}/{message.position}" if with_epoch else str(message.position)
-    body = json.dumps(found["body"], ensure_ascii=False) if message.is_open else ""
-    parts = [place, message.msg_id.hex()[:16], body or f"({message.problem})"]
+def _print(message: Message, fields: dict[str, Any], *, with_epoch: bool) -> None:
+    position = f"{message.epoch}/{message.position}" if with_epoch else str(message.position)
+    body = json.dumps(fields["body"], ensure_ascii=False) if message.is_open else ""
+    parts = [position, message.msg_id.hex()[:16], body or f"({message.problem})"]
     parts.append(f"from={message.sender.hex()[:16]}")
     header = message.header
     if header is not None:

@@ -44,7 +44,7 @@ def verify_receipt(
     Checks the hub's signature, the message, and that the log of the stream contains it. Asks the hub or reads
     its files; if no hub is named or configured, uses the state of the client.
     """
-    found = _decode(receipt, Receipt, "a receipt")
+    parsed = _decode(receipt, Receipt, "a receipt")
     its = None if msg is None else _decode(msg, Msg, "a message")
     try:
         named = find_hub(hub)
@@ -52,14 +52,14 @@ def verify_receipt(
         if hub_id:
             raise
         state = ClientHome(find_client(client)).load()
-        done = check_receipt_by_state(state, found, stream=stream, msg=its)
+        done = check_receipt_by_state(state, parsed, stream=stream, msg=its)
     else:
-        done = _at_hub(named, found, stream, its, client=client, hub_id=hub_id)
+        done = _at_hub(named, parsed, stream, its, client=client, hub_id=hub_id)
     print_result(
         {
             "ok": True,
             "hub_id": done.hub_id.hex(),
-            "stream_seq": found.stream_seq,
+            "stream_seq": parsed.stream_seq,
             "epoch": done.epoch,
             "hub_sig": True,
             "message": done.msg_matches,
@@ -126,11 +126,11 @@ def verify_fraud(
         fraud = Fraud.decode(read_bytes(file))
     except ProtocolError as error:
         raise UsageError(f"{file} is not a file of evidence: {error}") from None
-    shown = verify_evidence(fraud, hub=issuer_of(hub_key) if hub_key else None).statement
+    statement = verify_evidence(fraud, hub=issuer_of(hub_key) if hub_key else None).statement
     print_result(
         {
             "ok": True,
-            "proved": shown,
+            "proved": statement,
             "hub_id": fraud.identity.hub_id.hex(),
             "hub_pk": fraud.identity.hub_keys[0].hub_pk.hex(),
             "label": fraud.second.label.hex(),

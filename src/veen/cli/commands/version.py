@@ -12,20 +12,20 @@ from veen.cli.settings import common
 
 def version() -> None:
     """Show the version, and the commit if known."""
-    found = {"version": version_module.__version__, "git": _commit()}
+    fields = {"version": version_module.__version__, "git": _commit()}
     if common.json:
-        print_result(found, as_json=True)
+        print_result(fields, as_json=True)
     else:
-        typer.echo(f"veen {found['version']} (git {found['git']})")
+        typer.echo(f"veen {fields['version']} (git {fields['git']})")
 
 
 def _commit() -> str:
-    place = Path(version_module.__file__).resolve().parents[2]
-    if not (place / ".git").exists():
+    root = Path(version_module.__file__).resolve().parents[2]
+    if not (root / ".git").exists():
         return "unknown"
     try:
         done = subprocess.run(  # noqa: S603 - fixed arguments
-            ["git", "-C", str(place), "rev-parse", "--short", "HEAD"],  # noqa: S607 - whichever git there is
+            ["git", "-C", str(root), "rev-parse", "--short", "HEAD"],  # noqa: S607 - whichever git there is
             capture_output=True,
             text=True,
             check=True,

@@ -114,7 +114,7 @@ def test_a_file_is_not_given_up_for_an_older_copy(tmp_path: Path) -> None:
         office = Office(tmp_path, hub.url)
         for words in ((), ("--force",)):
             refused = office.admin.fails(4, "recorder", "checkpoint", "--out", file, *words)
-            assert f"{file} covers 1 entries of {ORDERS}" in refused["detail"]
+            assert f"{file} covers 1 entry of {ORDERS}" in refused["detail"]
     assert file.read_bytes() == kept
 
 

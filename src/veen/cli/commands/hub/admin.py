@@ -26,11 +26,11 @@ trust_app = typer.Typer(help="Manage the trusted issuers of capability tokens.",
 
 
 def _change(data_dir: str, running: Callable[[HubClient], Any], stopped: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - what the two return
-    place = _place(data_dir)
-    client = HubClient.operator(place)
+    directory = _place(data_dir)
+    client = HubClient.operator(directory)
     if client is not None:
         return running(client)
-    fs = RealFilesystem(place)
+    fs = RealFilesystem(directory)
     try:
         owner = f"veen (process {os.getpid()} on {socket.gethostname()})"
         return stopped(
@@ -40,17 +40,17 @@ def _change(data_dir: str, running: Callable[[HubClient], Any], stopped: Callabl
         )
     except NotAStoreError:
         raise UsageError(
-            f"{place} is not a data directory; give the directory that the hub runs with", "E.STORAGE"
+            f"{directory} is not a data directory; give the directory that the hub runs with", "E.STORAGE"
         ) from None
     finally:
         fs.close()
 
 
 def _place(data_dir: str) -> Path:
-    place = directory_of(data_dir).expanduser()
-    if not place.is_dir():
-        raise UsageError(f"there is no directory {place}; give the data directory of a hub")
-    return place
+    directory = directory_of(data_dir).expanduser()
+    if not directory.is_dir():
+        raise UsageError(f"there is no directory {directory}; give the data directory of a hub")
+    return directory
 
 
 @trust_app.command("add")
@@ -97,13 +97,13 @@ def _record(issuer: str, data_dir: str, note: str | None, *, trusted: bool, as_j
 @command
 def list_trusted(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: JsonFlag = False) -> None:
     """List the trusted issuers."""
-    found = _change(data_dir, lambda hub: hub.get("/admin/trust"), lambda home: home.trusted())
+    trust = _change(data_dir, lambda hub: hub.get("/admin/trust"), lambda home: home.trusted())
     if as_json:
-        print_result(found, as_json)
+        print_result(trust, as_json)
         return
-    if found["trust_all"]:
+    if trust["trust_all"]:
         typer.echo("every issuer is trusted (trust_all_issuers)")
-    for item in found["issuers"]:
+    for item in trust["issuers"]:
         typer.echo(f"{item['issuer_pk']}  {item['from']}")
 
 
@@ -123,8 +123,8 @@ def revoke(
 
     Applies at once, and is recorded in the control log.
     """
-    asked = {"kind": kind, "target": target_of(kind, target), "ttl": ttl, "reason": reason}
-    order = {name: value for name, value in asked.items() if value is not None}
+    fields = {"kind": kind, "target": target_of(kind, target), "ttl": ttl, "reason": reason}
+    order = {name: value for name, value in fields.items() if value is not None}
     done = _change(data_dir, lambda hub: hub.order("/admin/revoke", order), lambda home: home.revoke(order))
     print_result(done, as_json)
 

@@ -54,7 +54,7 @@ def publish(
         raise UsageError("give either --stream or --label")
     client = HubClient.of(hub, timeout_ms)
     try:
-        asked = AnchorRequest(
+        request = AnchorRequest(
             label=_label_of(client, stream) if stream else Label(hex32(label, "--label")),
             upto_seq=upto_seq,
             epoch=epoch,
@@ -63,23 +63,23 @@ def publish(
         )
     except ProtocolError as error:
         raise UsageError(str(error)) from None
-    made = client.post("/tooling/anchor", asked, AnchorResponse)
+    response = client.post("/tooling/anchor", request, AnchorResponse)
     if out is not None:
         try:
-            out.write_bytes(made.checkpoint.encode())
+            out.write_bytes(response.checkpoint.encode())
         except OSError as error:
             raise UsageError(f"{out} cannot be written: {error.strerror}") from None
-    record = paths.anchor(made.record.label, made.record.upto_seq)
+    record = paths.anchor(response.record.label, response.record.upto_seq)
     if client.admin is not None:
         record = str(client.admin.parent.parent.absolute() / record)
     print_result(
         {
-            **describe_ref(made.record.anchor_ref),
-            "label": made.record.label.hex(),
-            "upto_seq": made.record.upto_seq,
-            "mmr_root": made.record.mmr_root.hex(),
+            **describe_ref(response.record.anchor_ref),
+            "label": response.record.label.hex(),
+            "upto_seq": response.record.upto_seq,
+            "mmr_root": response.record.mmr_root.hex(),
             "record": record,
-            "checkpoint": made.checkpoint.encode().hex() if out is None else str(out),
+            "checkpoint": response.checkpoint.encode().hex() if out is None else str(out),
         },
         as_json,
     )
@@ -95,15 +95,15 @@ def _nonce(text: str) -> bytes:
 
 
 def _label_of(client: HubClient, stream: str) -> Label:
-    found = client.get("/tooling/status")
+    status = client.get("/tooling/status")
     with client.reading():
-        routing = RoutingKey(bytes.fromhex(found["routing_key"]))
-        made = labels.label(routing, labels.stream_id(stream), found["epoch"])
-    known = client.get(f"/tooling/status?label={quote(made.hex())}")
+        routing = RoutingKey(bytes.fromhex(status["routing_key"]))
+        label = labels.label(routing, labels.stream_id(stream), status["epoch"])
+    known = client.get(f"/tooling/status?label={quote(label.hex())}")
     with client.reading():
         if not int(known["last_stream_seq"]):
             raise FailedError(f"E.NOT_FOUND: stream {stream} has no entry in this epoch", "E.NOT_FOUND")
-    return made
+    return label
 
 
 def describe_ref(anchor_ref: bytes) -> dict[str, Any]:

@@ -47,19 +47,19 @@ def explain(
 
     Runs all admission checks, in order. Reads the files of a hub, which need not be running.
     """
-    place = directory_of(data_dir).expanduser()
-    with open_data_dir(place) as fs, closing(Reader.open(fs)) as reader:
+    directory = directory_of(data_dir).expanduser()
+    with open_data_dir(directory) as fs, closing(Reader.open(fs)) as reader:
         settings = needing_hub("veen.hub.config").load({}, os.environ, config)
-        identity, kept = read_public(fs)
-        explainer = needing_hub("veen.hub.explain").Explainer(reader, identity, kept, settings)
+        identity, stored_settings = read_public(fs)
+        explainer = needing_hub("veen.hub.explain").Explainer(reader, identity, stored_settings, settings)
         seq = parse_number(what)
         if seq is not None:
-            found = explainer.entry(_label(reader, identity, label, stream, epoch), seq)
+            explanation = explainer.entry(_label(reader, identity, label, stream, epoch), seq)
         else:
             now = max(int(time()) if at is None else at, reader.floor_ts)
-            found = explainer.message(read_bytes(Path(what)), now)
-    _print(found, as_json)
-    if not found.accepted:
+            explanation = explainer.message(read_bytes(Path(what)), now)
+    _print(explanation, as_json)
+    if not explanation.accepted:
         raise typer.Exit(FAILED)
 
 
@@ -69,32 +69,34 @@ def _label(reader: Reader, identity: HubIdentity, label: str, stream: str, epoch
     if stream:
         return labels.label(identity.routing_key, labels.stream_id(stream), epoch)
     reserved = {labels.authorize_label(identity.hub_id), labels.control_label(identity.hub_id)}
-    found = [item for item in reader.labels() if item not in reserved]
-    if len(found) != 1:
-        raise UsageError(f"the hub has {counted(len(found), 'label')}; choose one with --label or --stream")
-    return found[0]
+    candidates = [item for item in reader.labels() if item not in reserved]
+    if len(candidates) != 1:
+        raise UsageError(
+            f"the hub has {counted(len(candidates), 'label')}; choose one with --label or --stream"
+        )
+    return candidates[0]
 
 
-def _print(found: Any, as_json: bool) -> None:  # noqa: ANN401 - of the extra
+def _print(explanation: Any, as_json: bool) -> None:  # noqa: ANN401 - of the extra
     if as_json:
         print_result(
             {
-                "accepted": found.accepted,
-                "hub_ts": found.hub_ts,
-                "code": None if found.error is None else found.error.code.value,
-                "detail": None if found.error is None else found.error.detail.value,
+                "accepted": explanation.accepted,
+                "hub_ts": explanation.hub_ts,
+                "code": None if explanation.error is None else explanation.error.code.value,
+                "detail": None if explanation.error is None else explanation.error.detail.value,
                 "rows": [
                     {"row": row.row, "stage": row.stage.value, "detail": row.detail.value, "result": result}
-                    for row, result in found.rows
+                    for row, result in explanation.rows
                 ],
-                "facts": found.facts,
+                "facts": explanation.facts,
             },
             as_json,
         )
         return
-    for row, result in found.rows:
+    for row, result in explanation.rows:
         typer.echo(f"{row.row:>3}  {row.stage.value:<10}  {row.detail.value:<16}  {result}")
     typer.echo("")
-    print_result(found.facts, as_json)
-    typer.echo(f"hub_ts: {found.hub_ts}")
-    typer.echo("accepted" if found.accepted else f"rejected: {found.error}")
+    print_result(explanation.facts, as_json)
+    typer.echo(f"hub_ts: {explanation.hub_ts}")
+    typer.echo("accepted" if explanation.accepted else f"rejected: {explanation.error}")

@@ -39,7 +39,7 @@ def issuer_of(text: str) -> VerifyKey:
 
 
 def target_of(kind: str, text: str) -> str:
-    """Return the target in hex: given as such, or read from a file."""
+    """Return the target in hex: the argument itself, or an id that is read from a file."""
     if kind not in set(Target):
         raise UsageError(f"--kind takes one of {', '.join(Target)}")
     path = Path(text).expanduser()

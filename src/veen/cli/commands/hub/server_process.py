@@ -21,12 +21,12 @@ from veen.net.errors import StartError, TlsError
 from veen.stdx.json_log import json_lines, to_stderr
 
 
-def serve(place: Path, flags: dict[str, Any], config: Path | None, *, as_json: bool) -> None:
+def serve(directory: Path, flags: dict[str, Any], config: Path | None, *, as_json: bool) -> None:
     """Serve until stopped."""
     fd = int(os.environ.pop(READY_FD, "-1"))
 
     def ready(running: RunningHub) -> None:
-        banner = _banner(running, place, str(place / LOG) if fd >= 0 else "standard error")
+        banner = _banner(running, directory, str(directory / LOG) if fd >= 0 else "standard error")
         if fd >= 0:
             _report(fd, banner)
         else:
@@ -35,17 +35,17 @@ def serve(place: Path, flags: dict[str, Any], config: Path | None, *, as_json: b
 
     try:
         settings = load(flags, os.environ, config)
-        _make(place)
-        # What is alive now stays: the collector need not look at it again. Messages make no cycles, so it may
-        # look less often than for a program that does (measured: a tenth of the time under load).
+        _make(directory)
+        # Objects alive now stay alive, so the garbage collector may skip them. Messages create no reference
+        # cycles, so it may run less often than by default (measured: a tenth of the time under load).
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
-        # The loop gives the interpreter away at every signature and every answer. A thread that puts a page
-        # together, or moves the journal, is to give it back sooner than after 5 ms (measured: beside
-        # a reader of a stream, submits are nearly twice as fast; alone, they are as fast as before).
+        # The event loop releases the GIL at every signature and every response. A thread that assembles a
+        # page, or moves the journal, must return it sooner than after 5 ms, the default (measured: beside a
+        # reader of a stream, submits are nearly twice as fast; alone, they are as fast as before).
         sys.setswitchinterval(0.001)
         with json_lines(to_stderr(), settings.log_level):
-            code = Server(place, settings, ready).run()
+            code = Server(directory, settings, ready).run()
     except (ConfigError, StartError, TlsError) as error:
         if fd >= 0:
             _report(fd, {"ok": False, "detail": str(error)})
@@ -53,13 +53,13 @@ def serve(place: Path, flags: dict[str, Any], config: Path | None, *, as_json: b
     raise typer.Exit(code)
 
 
-def _banner(running: RunningHub, place: Path, log: str) -> dict[str, Any]:
+def _banner(running: RunningHub, directory: Path, log: str) -> dict[str, Any]:
     home = running.home
     return {
         "ok": True,
         "pid": running.pid,
         "listen": list(running.urls),
-        "data_dir": str(place),
+        "data_dir": str(directory),
         "log": log,
         "hub_id": home.identity.hub_id.hex(),
         "profile_id": home.settings.profiles[0].profile_id.hex(),
@@ -68,11 +68,13 @@ def _banner(running: RunningHub, place: Path, log: str) -> dict[str, Any]:
     }
 
 
-def _make(place: Path) -> None:
+def _make(directory: Path) -> None:
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StartError(f"{place} cannot be created: {error.strerror}; choose another --data-dir") from None
+        raise StartError(
+            f"{directory} cannot be created: {error.strerror}; choose another --data-dir"
+        ) from None
 
 
 def _report(fd: int, what: dict[str, Any]) -> None:
@@ -84,6 +86,6 @@ def _notify_service() -> None:
     """Notify systemd that the hub serves, if it asked for it."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
-        # If nothing listens, the hub serves all the same.
+        # Not fatal: the hub serves without a listener too.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.sendto(b"READY=1", "\0" + address[1:] if address.startswith("@") else address)

@@ -41,7 +41,7 @@ HubOption = Annotated[
     typer.Option("--hub", envvar="VEEN_HUB", help=HUB_HELP, show_default=False),
 ]
 Timeout = Annotated[int, typer.Option("--timeout-ms", min=1, help=TIMEOUT_HELP)]
-#: The fields of a status that are printed, in this order; scripts get all.
+# The fields of a status that are printed, in this order; scripts get all.
 _STATUS: Final = (
     "role",
     "profile_id",
@@ -73,28 +73,28 @@ def status(
 ) -> None:
     """Show the role, log head, uptime and settings of a hub."""
     client = HubClient.of(hub, timeout_ms)
-    found = client.get(f"/tooling/status?label={quote(label)}" if label else "/tooling/status")
+    response = client.get(f"/tooling/status?label={quote(label)}" if label else "/tooling/status")
     address = HubAddress.parse(find_hub(hub))
     if address.path is not None:
-        found["data_dir"] = address.name
+        response["data_dir"] = address.name
     if as_json:
-        print_result(found, as_json)
+        print_result(response, as_json)
         return
-    print_result({name: found[name] for name in _STATUS if name in found}, as_json)
+    print_result({name: response[name] for name in _STATUS if name in response}, as_json)
 
 
 @command
 def key(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False) -> None:
     """Show the public key and the profile of a hub."""
     client = HubClient.of(hub, timeout_ms)
-    found = client.get("/tooling/identity")
+    identity = client.get("/tooling/identity")
     with client.reading():
-        both = bytes.fromhex(found["hub_pk"]) + bytes.fromhex(found["profile_id"])
+        both = bytes.fromhex(identity["hub_pk"]) + bytes.fromhex(identity["profile_id"])
         values = {
-            "hub_pk": found["hub_pk"],
-            "profile_id": found["profile_id"],
+            "hub_pk": identity["hub_pk"],
+            "profile_id": identity["profile_id"],
             "fingerprint": sha256(both).hex(),
-            "hub_id": found["hub_id"],
+            "hub_id": identity["hub_id"],
         }
     print_result(values, as_json)
 
@@ -106,16 +106,16 @@ def hub_id(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_jso
     For a data directory or an exported set, the hub need not be running.
     """
     named = find_hub(hub)
-    place = directory_of(named).expanduser()
-    if (place / hub_settings.IDENTITY).is_file() and find_running(place) is None:
+    directory = directory_of(named).expanduser()
+    if (directory / hub_settings.IDENTITY).is_file() and find_running(directory) is None:
         with contextlib.closing(hub_at(named)) as files:
-            made = read_facts(files.answer(STATUS)).identity.hub_id.hex()
+            identifier = read_facts(files.answer(STATUS)).identity.hub_id.hex()
     else:
         client = HubClient.of(named, timeout_ms)
-        found = client.get("/tooling/identity")
+        response = client.get("/tooling/identity")
         with client.reading():
-            made = bytes.fromhex(found["hub_id"]).hex()
-    typer.echo(json.dumps({"hub_id": made}) if as_json else made)
+            identifier = bytes.fromhex(response["hub_id"]).hex()
+    typer.echo(json.dumps({"hub_id": identifier}) if as_json else identifier)
 
 
 @command
@@ -124,14 +124,14 @@ def health(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_jso
 
     Exits 4 if the hub is not healthy.
     """
-    del as_json  # the output always is
+    del as_json  # the output is always JSON
     client = HubClient.of(hub, timeout_ms)
-    found = client.get("/healthz")
-    if not isinstance(found.get("ok"), bool):
+    response = client.get("/healthz")
+    if not isinstance(response.get("ok"), bool):
         raise client.malformed()
     names = ("ok", "profile_id", "peaks_count", "last_stream_seq", "last_mmr_root")
-    typer.echo(json.dumps({name: found.get(name) for name in names}))
-    if not found["ok"]:
+    typer.echo(json.dumps({name: response.get(name) for name in names}))
+    if not response["ok"]:
         raise typer.Exit(FAILED)
 
 
@@ -153,7 +153,7 @@ def metrics(
     with client.reading():
         values = _samples(text)
         accepted = int(values["veen_submit_ok_total"])
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "submit_ok_total": accepted,
         "submit_err_total": {
             name.partition('code="')[2].rstrip('"}'): int(value)
@@ -164,29 +164,29 @@ def metrics(
     for name in _LATENCIES:
         count = values.get(f"veen_{name}_latency_ms_count", 0)
         total = values.get(f"veen_{name}_latency_ms_sum", 0)
-        found[f"{name}_latency_ms"] = round(total / count, 3) if count else None
-    print_result(found, as_json)
+        figures[f"{name}_latency_ms"] = round(total / count, 3) if count else None
+    print_result(figures, as_json)
 
 
 def _samples(text: str) -> dict[str, float]:
-    found = {}
+    samples = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
             name, _, value = line.rpartition(" ")
-            found[name] = float(value)
-    return found
+            samples[name] = float(value)
+    return samples
 
 
 @command
 def profile(hub: HubOption = "", timeout_ms: Timeout = DEFAULT_TIMEOUT_MS, as_json: JsonFlag = False) -> None:
     """Show protocol version, profile and optional features."""
     try:
-        found = HubClient.of(hub, timeout_ms).get("/tooling/profile")
+        response = HubClient.of(hub, timeout_ms).get("/tooling/profile")
     except CommandError as error:
         if error.code == Code.NOT_FOUND:
             raise FailedError("E.PROFILE: the hub does not describe its features", "E.PROFILE") from None
         raise
-    print_result(found, as_json)
+    print_result(response, as_json)
 
 
 @command
@@ -203,16 +203,16 @@ def admission(
 ) -> None:
     """Show admission stages, queues and rejection rates."""
     client = HubClient.of(hub, timeout_ms)
-    found = client.get("/tooling/admission")
+    response = client.get("/tooling/admission")
     with client.reading():
         lines = [
             f"{stage['name']}: {stage['responsibilities']} "
             f"(queue {stage['queue_depth']} of {stage['max_queue_depth']})"
-            for stage in found["stages"]
+            for stage in response["stages"]
         ]
-        rates = found["recent_err_rates"]
+        rates = response["recent_err_rates"]
     if as_json:
-        print_result(found, as_json)
+        print_result(response, as_json)
         return
     for line in lines:
         typer.echo(line)
@@ -229,11 +229,11 @@ def admission_log(
 ) -> None:
     """Show recently rejected messages, and why."""
     client = HubClient.of(hub, timeout_ms)
-    found = client.get(f"/tooling/admission_log?limit={limit}&codes={quote(codes)}")
+    response = client.get(f"/tooling/admission_log?limit={limit}&codes={quote(codes)}")
     with client.reading():
-        lines = ["  ".join(str(value) for value in item.values()) for item in found["failures"]]
+        lines = ["  ".join(str(value) for value in item.values()) for item in response["failures"]]
     if as_json:
-        print_result(found, as_json)
+        print_result(response, as_json)
         return
     for line in lines:
         typer.echo(line)
@@ -249,13 +249,13 @@ def role(
 ) -> None:
     """Show the role of a hub in a federation."""
     client = HubClient.of(hub, timeout_ms)
-    found = client.get("/tooling/status")
+    response = client.get("/tooling/status")
     if realm or stream:
         raise FailedError(
             "E.PROFILE: the hub has no records of authority over streams (AUTH1 is off)", "E.PROFILE"
         )
     with client.reading():
-        values = {name: found[name] for name in ("hub_id", "role")}
+        values = {name: response[name] for name in ("hub_id", "role")}
     print_result(values, as_json)
 
 
@@ -273,32 +273,32 @@ def checkpoint(
     The checkpoint covers all entries of the label. Default: the label that was used last.
     """
     client = HubClient.of(hub, timeout_ms)
-    found = client.get("/tooling/status")
+    status = client.get("/tooling/status")
     if stream:
         with client.reading():
-            routing = RoutingKey(bytes.fromhex(found["routing_key"]))
-            label = labels.label(routing, labels.stream_id(stream), found["epoch"]).hex()
+            routing = RoutingKey(bytes.fromhex(status["routing_key"]))
+            label = labels.label(routing, labels.stream_id(stream), status["epoch"]).hex()
     if label:
-        found = client.get(f"/tooling/status?label={quote(label)}")
+        status = client.get(f"/tooling/status?label={quote(label)}")
     with client.reading():
-        last = int(found["last_stream_seq"])
+        last = int(status["last_stream_seq"])
         if not last:
             raise FailedError(
                 "E.NOT_FOUND: the label has no entries to create a checkpoint of", "E.NOT_FOUND"
             )
-        asked = CheckpointRequest(label=Label(bytes.fromhex(found["label"])), upto_seq=last)
-    made = client.post("/v1/checkpoint", asked, CheckpointResponse).checkpoint
+        request = CheckpointRequest(label=Label(bytes.fromhex(status["label"])), upto_seq=last)
+    signed = client.post("/v1/checkpoint", request, CheckpointResponse).checkpoint
     if out is not None:
-        write_bytes(out, made.encode())
+        write_bytes(out, signed.encode())
     values = {
-        "label_prev": made.label_prev.hex(),
-        "label_curr": made.label_curr.hex(),
-        "upto_seq": made.upto_seq,
-        "mmr_root": made.mmr_root.hex(),
-        "epoch": made.epoch,
-        "hub_sig": made.hub_sig.hex(),
-        "witness_sigs": [sig.hex() for sig in made.witness_sigs or ()],
-        "checkpoint": made.encode().hex(),
+        "label_prev": signed.label_prev.hex(),
+        "label_curr": signed.label_curr.hex(),
+        "upto_seq": signed.upto_seq,
+        "mmr_root": signed.mmr_root.hex(),
+        "epoch": signed.epoch,
+        "hub_sig": signed.hub_sig.hex(),
+        "witness_sigs": [sig.hex() for sig in signed.witness_sigs or ()],
+        "checkpoint": signed.encode().hex(),
     }
     print_result(values, as_json)
 
@@ -320,14 +320,14 @@ def verify_rotation(
     Works offline. Exits 4 if one of the keys has not signed the checkpoint.
     """
     try:
-        found = Checkpoint.decode(checkpoint_file.read_bytes())
+        checkpoint = Checkpoint.decode(checkpoint_file.read_bytes())
     except OSError as error:
         raise UsageError(f"{checkpoint_file} cannot be read: {error.strerror}") from None
     except ProtocolError as error:
         raise MalformedError(f"{checkpoint_file} is not a checkpoint: {error}") from None
-    wanted = {"old_key": issuer_of(old_key), "new_key": issuer_of(new_key)}
-    signed = found.verify_witnesses(wanted.values())
-    result = {name: value in signed for name, value in wanted.items()}
+    keys = {"old_key": issuer_of(old_key), "new_key": issuer_of(new_key)}
+    signed = checkpoint.verify_witnesses(keys.values())
+    result = {name: value in signed for name, value in keys.items()}
     print_result({"ok": all(result.values()), **result}, as_json)
     if not all(result.values()):
         raise typer.Exit(FAILED)

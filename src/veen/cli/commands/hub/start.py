@@ -26,9 +26,9 @@ from veen.cli.output import command, print_result
 from veen.client.contexts import DEFAULT_DATA_DIR
 
 LOG: Final = "hub.log"
-#: The child of a start in the background reports through this descriptor.
+# The child of a start in the background reports through this descriptor.
 READY_FD: Final = "VEEN_READY_FD"
-#: Settings that are lists, and whose flags name one.
+# Settings that are lists, and whose flags name one.
 _PLURAL: Final = ("hosts", "trust_issuers", "admins")
 DataDir = Annotated[
     str,
@@ -124,23 +124,23 @@ def start(
     Creates the hub if there is none in the data directory.
     """
     flags = settings.flags()
-    place = directory_of(data_dir).expanduser().absolute()
+    directory = directory_of(data_dir).expanduser().absolute()
     if foreground or _is_service():
-        needing_hub("veen.cli.commands.hub.server_process").serve(place, flags, config, as_json=as_json)
+        needing_hub("veen.cli.commands.hub.server_process").serve(directory, flags, config, as_json=as_json)
     else:
-        _detach(place, _arguments(place, flags, config), as_json=as_json)
+        _detach(directory, _arguments(directory, flags, config), as_json=as_json)
 
 
-def _arguments(place: Path, flags: dict[str, Any], config: Path | None) -> list[str]:
+def _arguments(directory: Path, flags: dict[str, Any], config: Path | None) -> list[str]:
     """Return the command line of the same start, in the foreground."""
-    made = ["hub", "start", "--foreground", "--data-dir", str(place)]
+    words = ["hub", "start", "--foreground", "--data-dir", str(directory)]
     if config is not None:
-        made += ["--config", str(config.absolute())]
+        words += ["--config", str(config.absolute())]
     for name, value in flags.items():
         flag = "--" + name.removesuffix("s" * (name in _PLURAL)).replace("_", "-")
         for item in value if isinstance(value, list) else [value]:
-            made += [] if item is None else [flag, str(item)]
-    return made
+            words += [] if item is None else [flag, str(item)]
+    return words
 
 
 def _is_service() -> bool:
@@ -148,14 +148,14 @@ def _is_service() -> bool:
     return bool({"NOTIFY_SOCKET", "INVOCATION_ID"} & set(os.environ)) and not sys.stdin.isatty()
 
 
-def _detach(place: Path, arguments: list[str], *, as_json: bool) -> None:
+def _detach(directory: Path, arguments: list[str], *, as_json: bool) -> None:
     """Start the hub as a new process, and wait until it serves or reports why it cannot."""
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log = os.open(place / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = os.open(directory / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
         raise UsageError(
-            f"{place} cannot be used: {error.strerror}; choose another with --data-dir"
+            f"{directory} cannot be used: {error.strerror}; choose another with --data-dir"
         ) from None
     reading, writing = os.pipe()
     with os.fdopen(log, "wb") as sink:
@@ -170,11 +170,11 @@ def _detach(place: Path, arguments: list[str], *, as_json: bool) -> None:
         )
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
-        said = pipe.read()
-    if not said:
+        output = pipe.read()
+    if not output:
         child.wait()
-        raise UsageError(f"the hub did not start; see {place / LOG}")
-    banner = json.loads(said)
+        raise UsageError(f"the hub did not start; see {directory / LOG}")
+    banner = json.loads(output)
     if not banner.pop("ok"):
         raise UsageError(banner["detail"])
     print_result({"ok": True, **banner} if as_json else banner, as_json)

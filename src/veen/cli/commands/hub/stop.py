@@ -30,17 +30,19 @@ def stop(
 
     The hub finishes the requests that it has accepted, and flushes its files.
     """
-    place = directory_of(data_dir).expanduser()
-    if not place.is_dir():
-        raise UsageError(f"there is no directory {place}; give the data directory of a hub")
-    pid = running_pid(place)
-    if pid is None and _is_locked(place):
-        raise UnreachableError(f"{place} is in use by {_holder(place)}, which is not serving yet; try again")
-    if pid is None or not _is_locked(place):
+    directory = directory_of(data_dir).expanduser()
+    if not directory.is_dir():
+        raise UsageError(f"there is no directory {directory}; give the data directory of a hub")
+    pid = running_pid(directory)
+    if pid is None and _is_locked(directory):
+        raise UnreachableError(
+            f"{directory} is in use by {_holder(directory)}, which is not serving yet; try again"
+        )
+    if pid is None or not _is_locked(directory):
         for name in (paths.HUB_PID, paths.HUB_RUNNING):
             with contextlib.suppress(FileNotFoundError):
-                (place / name).unlink()
-        print_result({"ok": True, "stopped": False, "note": f"no hub is running in {place}"}, as_json)
+                (directory / name).unlink()
+        print_result({"ok": True, "stopped": False, "note": f"no hub is running in {directory}"}, as_json)
         return
     try:
         process = os.pidfd_open(pid)
@@ -63,13 +65,13 @@ def _end(process: int, pid: int, timeout_sec: int) -> None:
         os.close(process)
 
 
-def _holder(place: Path) -> str:
-    return (place / paths.LOCK).read_text(encoding="utf-8", errors="replace").strip() or "another process"
+def _holder(directory: Path) -> str:
+    return (directory / paths.LOCK).read_text(encoding="utf-8", errors="replace").strip() or "another process"
 
 
-def _is_locked(place: Path) -> bool:
+def _is_locked(directory: Path) -> bool:
     """Return whether a hub holds the lock: the process id alone may have been reused."""
     try:
-        return is_locked(place / paths.LOCK)
+        return is_locked(directory / paths.LOCK)
     except PermissionError:
-        raise UsageError(f"{place} belongs to another user; run as the hub's user") from None
+        raise UsageError(f"{directory} belongs to another user; run as the hub's user") from None

@@ -43,7 +43,7 @@ def operation_schema(name: str) -> Schema:
 @app.command()
 @command
 def send(
-    place: OperationOptions,
+    at: OperationOptions,
     schema_name: Annotated[str, typer.Option("--schema-name", help="Name of the schema.")],
     body_json: Annotated[
         str,
@@ -64,8 +64,8 @@ def send(
     if schema is DELEGATED:
         _encode_inner(body, parse_json(body_json, "--body-json")["operation_body"])
     parent = LeafHash(hex32(parent_id, "--parent-id")) if parent_id else None
-    with place.open() as opened:
-        sent = place.send(opened, schema, body, parent_id=parent, expires_at=expires_at)
+    with at.open() as opened:
+        sent = at.send(opened, schema, body, parent_id=parent, expires_at=expires_at)
     print_result(described(schema, sent), common.json)
 
 
@@ -83,7 +83,7 @@ def _inner_from(inner: Schema, value: object) -> Fields:
 @app.command()
 @command
 def paid(
-    place: OperationOptions,
+    at: OperationOptions,
     op_type: Annotated[str, typer.Option("--op-type", help="Type of the operation that is paid for.")],
     payer: Annotated[str, typer.Option(help="Account that pays: 64 hex digits.")],
     payee: Annotated[str, typer.Option(help="Account that is paid: 64 hex digits.")],
@@ -111,15 +111,15 @@ def paid(
     )
     # The log has the time of acceptance, not the age of the operation: the header has its end (PAID-012).
     expires_at = None if ttl_seconds is None else min(int(time()) + ttl_seconds, U64_MAX)
-    with place.open() as opened:
-        sent = place.send(opened, PAID, body, expires_at=expires_at)
+    with at.open() as opened:
+        sent = at.send(opened, PAID, body, expires_at=expires_at)
     print_result({**described(PAID, sent), "receipt": sent.receipt.to_json()}, common.json)
 
 
 @app.command()
 @command
 def delegated(
-    place: OperationOptions,
+    at: OperationOptions,
     principal: Annotated[str, typer.Option(help="Identity that the agent acts for: 64 hex digits.")],
     agent: Annotated[str, typer.Option(help="Identity that acts: 64 hex digits.")],
     delegation_cap: Annotated[
@@ -153,7 +153,7 @@ def delegated(
         operation_body=inner.encode(from_json(inner, operation_body_json, "--operation-body-json")),
         parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
     )
-    place.send_and_show(DELEGATED, body)
+    at.send_and_show(DELEGATED, body)
 
 
 app.command("access-grant")(access.access_grant)

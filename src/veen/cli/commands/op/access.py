@@ -96,12 +96,12 @@ def access_grant(
     token = granted.token
     if out is not None:
         write_bytes(out, token.encode())
-    found = {
+    fields = {
         **described(GRANT, granted.sent),
         "auth_ref": token.auth_ref.hex(),
         "issued_at": granted.authorized.record.hub_ts,
     }
-    print_result({**found, "cap_token": token.encode().hex()} if common.json else found, common.json)
+    print_result({**fields, "cap_token": token.encode().hex()} if common.json else fields, common.json)
 
 
 @command

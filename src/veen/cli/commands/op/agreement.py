@@ -30,7 +30,7 @@ VersionOption = Annotated[
 
 @command
 def agreement_define(
-    place: OperationOptions,
+    at: OperationOptions,
     agreement_id: AgreementOption,
     version: VersionOption,
     party: Annotated[list[str], typer.Option(help="Identity of a party: 64 hex digits; may be repeated.")],
@@ -68,12 +68,12 @@ def agreement_define(
         expiry_time=expiry_time,
         metadata=json_or_none(metadata_json, "--metadata-json"),
     )
-    place.send_and_show(DEFINITION, body, terms_hash=hashed.hex())
+    at.send_and_show(DEFINITION, body, terms_hash=hashed.hex())
 
 
 @command
 def agreement_confirm(
-    place: OperationOptions,
+    at: OperationOptions,
     agreement_id: AgreementOption,
     version: VersionOption,
     party_identity: Annotated[
@@ -89,7 +89,7 @@ def agreement_confirm(
     """Accept, reject or withdraw from an agreement."""
     if decision not in ("accept", "reject", "withdraw"):
         raise UsageError(f"--decision takes accept, reject or withdraw, not {decision!r}")
-    with place.open() as opened:
+    with at.open() as opened:
         body = make_body(
             CONFIRMATION,
             agreement_id=hex32(agreement_id, "--agreement-id"),
@@ -100,5 +100,5 @@ def agreement_confirm(
             parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
             metadata=json_or_none(metadata_json, "--metadata-json"),
         )
-        sent = place.send(opened, CONFIRMATION, body)
+        sent = at.send(opened, CONFIRMATION, body)
     print_result(described(CONFIRMATION, sent), common.json)

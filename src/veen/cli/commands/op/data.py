@@ -42,7 +42,7 @@ def publish(
     paths: Annotated[
         list[Path], typer.Argument(help="Files and directories to publish.", metavar="FILE_OR_DIR...")
     ],
-    place: OperationOptions,
+    at: OperationOptions,
     publication_id: Annotated[str, typer.Option(help="Id of the publication: 64 hex digits.")],
     version: Annotated[str, typer.Option(help="Version, for example 1.2.")],
     content_class: Annotated[str, typer.Option(help="Class of the content.")] = "dataset",
@@ -64,9 +64,9 @@ def publish(
     root, count = _root(paths)
     one = hex32(publication_id, "--publication-id")
     if check:
-        _check(place, one, version, root)
+        _check(at, one, version, root)
         return
-    with place.open() as opened:
+    with at.open() as opened:
         body = make_body(
             PUBLICATION,
             publication_id=one,
@@ -78,29 +78,29 @@ def publish(
             source_uri=source_uri or None,
             metadata=json_or_none(metadata_json, "--metadata-json"),
         )
-        sent = place.send(opened, PUBLICATION, body)
+        sent = at.send(opened, PUBLICATION, body)
     print_result({**described(PUBLICATION, sent), "content_root": root.hex(), "files": count}, common.json)
 
 
-def _check(place: OperationOptions, publication_id: bytes, version: str, root: bytes) -> None:
+def _check(at: OperationOptions, publication_id: bytes, version: str, root: bytes) -> None:
     """Compare files with the first publication of a version; its receipt was verified (PUB-005)."""
     publications = Publications()
-    with place.open() as opened:
-        tables = fold_stream(opened, publications, place.stream).tables
-    found = publications.edition(tables, publication_id, version)
-    if found is None:
-        raise FailedError(f"version {version} was not published in {place.stream}", "E.CONTENT")
-    if found["content_root"] != root.hex():
-        text = f"the files have the root {root.hex()}, but {found['content_root']} was published"
+    with at.open() as opened:
+        tables = fold_stream(opened, publications, at.stream).tables
+    edition = publications.edition(tables, publication_id, version)
+    if edition is None:
+        raise FailedError(f"version {version} was not published in {at.stream}", "E.CONTENT")
+    if edition["content_root"] != root.hex():
+        text = f"the files have the root {root.hex()}, but {edition['content_root']} was published"
         raise FailedError(text, "E.CONTENT")
     names = ("stream_seq", "publisher_identity", "signed_by_publisher", "conflict")
-    shown = {"ok": True, "content_root": root.hex(), **{name: found[name] for name in names}}
-    print_result(present(shown), common.json)
+    fields = {"ok": True, "content_root": root.hex(), **{name: edition[name] for name in names}}
+    print_result(present(fields), common.json)
 
 
 @command
 def snapshot(
-    place: OperationOptions,
+    at: OperationOptions,
     state_class: Annotated[
         str, typer.Option(help="Class of the state: lww.map, orset, counter.map, wallet.ledger, ...")
     ],
@@ -114,25 +114,25 @@ def snapshot(
 
     Folds the state, and records its hash with the root of the log that it covers.
     """
-    with place.open() as opened:
+    with at.open() as opened:
         with progress("entries") as advance:
             body = make_snapshot(
                 opened,
-                place.stream,
+                at.stream,
                 state_class=state_class,
                 state_id=hex32_or_none(state_id, "--state-id"),
                 upto=upto_stream_seq,
                 progress=advance,
             )
         body = make_body(SNAPSHOT, **{**body, "metadata": json_or_none(metadata_json, "--metadata-json")})
-        sent = place.send(opened, SNAPSHOT, body)
-    shown = SNAPSHOT.to_json(body)
-    print_result({**described(SNAPSHOT, sent), **shown}, common.json)
+        sent = at.send(opened, SNAPSHOT, body)
+    fields = SNAPSHOT.to_json(body)
+    print_result({**described(SNAPSHOT, sent), **fields}, common.json)
 
 
 @command
 def query_audit(
-    place: OperationOptions,
+    at: OperationOptions,
     resource_identifier: Annotated[str, typer.Option(help="Resource that was queried.")],
     resource_class: Annotated[str, typer.Option(help="Class of the resource.")],
     requester_identity: Annotated[
@@ -154,7 +154,7 @@ def query_audit(
     if result_digest and result_file is not None:
         raise UsageError("give either --result-digest or --result-file")
     digest = hex32_or_none(result_digest, "--result-digest")
-    with place.open() as opened:
+    with at.open() as opened:
         body = make_body(
             QUERY,
             requester_identity=hex32_or_none(requester_identity, "--requester-identity")
@@ -167,5 +167,5 @@ def query_audit(
             request_time=int(time()) if request_time is None else request_time,
             metadata=json_or_none(metadata_json, "--metadata-json"),
         )
-        sent = place.send(opened, QUERY, body)
+        sent = at.send(opened, QUERY, body)
     print_result(described(QUERY, sent), common.json)

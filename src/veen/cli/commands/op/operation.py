@@ -142,20 +142,26 @@ def described(schema: Schema, sent: Sent) -> dict[str, Any]:
 def known_streams(opened: Client) -> list[str]:
     """Return the streams that a client has used at a hub, by name or id."""
     hub_id = opened.connect().identity.hub_id
-    found = opened.session.home.load().labels.values()
-    return sorted({kept.stream or kept.stream_id.hex() for kept in found if kept.hub_id == hub_id})
+    label_states = opened.session.home.load().labels.values()
+    return sorted(
+        {
+            label_state.stream or label_state.stream_id.hex()
+            for label_state in label_states
+            if label_state.hub_id == hub_id
+        }
+    )
 
 
-def present(found: dict[str, Any]) -> dict[str, Any]:
+def present(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields to print: people see only those that are set."""
-    return found if common.json else {name: value for name, value in found.items() if value is not None}
+    return fields if common.json else {name: value for name, value in fields.items() if value is not None}
 
 
-def fail_check(found: dict[str, Any], detail: str, code: str) -> None:
+def fail_check(fields: dict[str, Any], detail: str, code: str) -> None:
     """Print the result, and raise the error of a failed check."""
     if not common.json:
-        print_result(present(found), as_json=False)
-    raise FailedError(detail, code, found)
+        print_result(present(fields), as_json=False)
+    raise FailedError(detail, code, fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ TimeOption = Annotated[
 
 @command
 def recovery_request(
-    place: OperationOptions,
+    at: OperationOptions,
     target_identity: TargetOption,
     requested_new_identity: RequestedOption,
     reason: Annotated[str, typer.Option(help=REASON_HELP)] = "",
@@ -44,12 +44,12 @@ def recovery_request(
         request_time=when,
         metadata=json_or_none(metadata_json, "--metadata-json"),
     )
-    place.send_and_show(RECOVERY_REQUEST, body)
+    at.send_and_show(RECOVERY_REQUEST, body)
 
 
 @command
 def recovery_approval(
-    place: OperationOptions,
+    at: OperationOptions,
     target_identity: TargetOption,
     requested_new_identity: RequestedOption,
     approver_identity: Annotated[
@@ -64,7 +64,7 @@ def recovery_approval(
     metadata_json: MetadataOption = "",
 ) -> None:
     """Approve or reject a recovery, as a guardian."""
-    with place.open() as opened:
+    with at.open() as opened:
         body = make_body(
             RECOVERY_APPROVAL,
             target_identity=hex32(target_identity, "--target-identity"),
@@ -76,13 +76,13 @@ def recovery_approval(
             parent_operation_id=hex32_or_none(parent_op, "--parent-op"),
             metadata=json_or_none(metadata_json, "--metadata-json"),
         )
-        sent = place.send(opened, RECOVERY_APPROVAL, body)
+        sent = at.send(opened, RECOVERY_APPROVAL, body)
     print_result(described(RECOVERY_APPROVAL, sent), common.json)
 
 
 @command
 def recovery_execution(
-    place: OperationOptions,
+    at: OperationOptions,
     target_identity: TargetOption,
     new_identity: Annotated[str, typer.Option(help=NEW_IDENTITY_HELP)],
     approval_ref: Annotated[
@@ -103,4 +103,4 @@ def recovery_execution(
         approval_references=tuple(hex32(text, "--approval-ref") for text in approval_ref),
         metadata=json_or_none(metadata_json, "--metadata-json"),
     )
-    place.send_and_show(RECOVERY_EXECUTION, body)
+    at.send_and_show(RECOVERY_EXECUTION, body)

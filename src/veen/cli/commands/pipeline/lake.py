@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _FORMS: Final = ("table", "jsonl", "parquet")
 _CHECKS: Final = ("roots", "full")
-#: Rows that are printed as a table.
+# Rows that are printed as a table.
 _MOST_ROWS: Final = 1000
-#: Literals, names and comments of SQL, complete or not: a semicolon inside them does not end a query.
+# Literals, names and comments of SQL, complete or not: a semicolon inside them does not end a query.
 _SQL_TOKEN: Final = re.compile(
     r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`|--[^\n]*|/\*.*?\*/|['"`].*|/\*.*|.""", re.DOTALL
 )
@@ -67,8 +67,8 @@ def lake_errors_exit() -> Iterator[None]:
         yield
     except RejectedEntryError as error:
         if common.json:
-            found = {"ok": False, "code": "E.PROOF", "detail": str(error), "first": to_json(error.finding)}
-            print_result(found, as_json=True)
+            document = {"ok": False, "code": "E.PROOF", "detail": str(error), "first": to_json(error.finding)}
+            print_result(document, as_json=True)
             raise typer.Exit(FAILED) from None
         raise FailedError(f"first bad: {error}", "E.PROOF") from None
     except DamagedLakeError as error:
@@ -80,11 +80,11 @@ def lake_errors_exit() -> Iterator[None]:
 
 
 @contextmanager
-def opening_log(place: str, hub_id: str, streams: list[str] | None) -> Iterator["Log"]:
+def opening_log(location: str, hub_id: str, streams: list[str] | None) -> Iterator["Log"]:
     """Open a log, and close it afterwards."""
     from veen.pipeline.log.open import open_log
 
-    log = open_log(place, parse_hub_id(hub_id), streams or ())
+    log = open_log(location, parse_hub_id(hub_id), streams or ())
     try:
         yield log
     finally:
@@ -161,14 +161,14 @@ def ingest_command(
         )
         if follow:
             stopped = stack.enter_context(stoppable())
-            taken = follow_log(work, opened, stopped, interval_sec=interval, on_run=_print_step)
+            stats = follow_log(work, opened, stopped, interval_sec=interval, on_run=_print_step)
         else:
             with show_job_progress(spark, "ingesting"):
-                taken = work.run()
+                stats = work.run()
             _require_found(work, stream or [])
-        found = _described(taken, held)
-        _warn_of_rest(taken, held)
-    print_result(found, common.json)
+        fields = _described(stats, held)
+        _warn_of_rest(stats, held)
+    print_result(fields, common.json)
 
 
 def _compare(spark: "SparkSession", held: "Lake", *, checked: bool) -> None:
@@ -200,13 +200,13 @@ def _require_found(work: "Ingest", names: list[str]) -> None:
     warn(text)
 
 
-def _warn_of_rest(taken: "IngestStats", held: "Lake") -> None:
+def _warn_of_rest(stats: "IngestStats", held: "Lake") -> None:
     """Warn about entries of earlier runs that were opened, and about missing keys and names."""
-    if taken.bound:
-        warn(f"the streams of {counted(taken.bound, 'label')} were resolved; tables were rebuilt")
-    if taken.opened:
-        were = by_count(taken.opened, "was", "were")
-        warn(f"{counted(taken.opened, 'sealed entry')} {were} opened; states were rebuilt")
+    if stats.bound:
+        warn(f"the streams of {counted(stats.bound, 'label')} were resolved; tables were rebuilt")
+    if stats.opened:
+        were = by_count(stats.opened, "was", "were")
+        warn(f"{counted(stats.opened, 'sealed entry')} {were} opened; states were rebuilt")
     sealed = held.state.sealed
     if sealed:
         warn(
@@ -221,25 +221,25 @@ def _warn_of_rest(taken: "IngestStats", held: "Lake") -> None:
         )
 
 
-def _print_step(taken: "IngestStats") -> None:
+def _print_step(stats: "IngestStats") -> None:
     if common.json:
-        typer.echo(json.dumps({"entries": taken.entries, "files": taken.files}))
+        typer.echo(json.dumps({"entries": stats.entries, "files": stats.files}))
         sys.stdout.flush()
     else:
-        warn(f"{counted(taken.entries, 'entry')} ingested")
+        warn(f"{counted(stats.entries, 'entry')} ingested")
 
 
-def _described(taken: "IngestStats", held: "Lake") -> dict[str, Any]:
+def _described(stats: "IngestStats", held: "Lake") -> dict[str, Any]:
     return {
         "ok": True,
         "lake": str(held.root),
         "commit": held.state.number,
-        "entries": taken.entries,
-        "labels": len(taken.labels),
-        "files": taken.files,
-        "missing": taken.missing,
+        "entries": stats.entries,
+        "labels": len(stats.labels),
+        "files": stats.files,
+        "missing": stats.missing,
         "sealed": held.state.sealed,
-        "states": taken.states,
+        "states": stats.states,
     }
 
 
@@ -347,45 +347,45 @@ def sql_command(
     if form == "parquet" and out is None:
         raise UsageError("--format parquet requires --out DIRECTORY")
     if out is not None:
-        _check_place(out, lake, asked=bool(query))
-    wanted = "jsonl" if common.json and form == "table" else form
+        _check_place(out, lake, has_query=bool(query))
+    output_form = "jsonl" if common.json and form == "table" else form
     with engine.running("pipeline sql", oneshot=bool(query)) as spark, lake_errors_exit():
         from veen.pipeline.lake_sql.views import Views
 
         views = Views(spark, lake.expanduser(), checked=checked)
         if not query:
-            _prompt(spark, views, wanted)
+            _prompt(spark, views, output_form)
         elif out is None:
-            _answer(views, query, wanted)
+            _answer(views, query, output_form)
         else:
-            place = out.expanduser()
-            count = _written(views, query, wanted, place)
-            print_result({"ok": True, "out": str(place), "format": wanted, "rows": count}, common.json)
+            target = out.expanduser()
+            count = _written(views, query, output_form, target)
+            print_result({"ok": True, "out": str(target), "format": output_form, "rows": count}, common.json)
 
 
-def _check_place(out: Path, lake: Path, *, asked: bool) -> None:
+def _check_place(out: Path, lake: Path, *, has_query: bool) -> None:
     """Reject a path where results would overwrite each other, or the lake."""
-    if not asked:
+    if not has_query:
         raise UsageError("--out requires a QUERY")
     if out.expanduser().resolve().is_relative_to(lake.expanduser().resolve()):
         raise UsageError(f"{out} is inside the lake; choose another path")
 
 
-def _written(views: "Views", query: str, form: str, place: Path) -> int:
+def _written(views: "Views", query: str, form: str, target: Path) -> int:
     """Write a result to a path; return the number of rows."""
     if form != "parquet":
-        return _answer(views, query, form, place)
+        return _answer(views, query, form, target)
     from veen.pipeline.lake_sql.json_rows import write_parquet
 
-    return views.ask(query, lambda found: write_parquet(found, place))
+    return views.ask(query, lambda frame: write_parquet(frame, target))
 
 
-def _answer(views: "Views", query: str, form: str, place: Path | None = None) -> int:
+def _answer(views: "Views", query: str, form: str, target: Path | None = None) -> int:
     """Print a result; return the number of rows printed."""
     count = 0
     names, rows = views.rows(query, None if form == "jsonl" else _MOST_ROWS + 1)
     with ExitStack() as stack:
-        file = sys.stdout if place is None else stack.enter_context(_private(place))
+        file = sys.stdout if target is None else stack.enter_context(_private(target))
         if form != "jsonl":
             listed = list(rows)
             file.writelines(f"{line}\n" for line in _table(names, listed))
@@ -396,19 +396,19 @@ def _answer(views: "Views", query: str, form: str, place: Path | None = None) ->
     return count
 
 
-def _private(place: Path) -> TextIO:
+def _private(target: Path) -> TextIO:
     """Open a file to write to; a new one is readable by its owner only."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    return os.fdopen(os.open(place, flags, PRIVATE), "w", encoding="utf-8")
+    return os.fdopen(os.open(target, flags, PRIVATE), "w", encoding="utf-8")
 
 
 def _table(names: list[str], rows: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of a table."""
     listed = [[_cell(row[name]) for name in names] for row in rows]
     more = len(listed) > _MOST_ROWS
-    shown = [list(map(plain, names)), *listed[:_MOST_ROWS]]
-    widths = [max(len(row[nth]) for row in shown) for nth in range(len(names))]
-    for row in shown:
+    printed = [list(map(plain, names)), *listed[:_MOST_ROWS]]
+    widths = [max(len(row[nth]) for row in printed) for nth in range(len(names))]
+    for row in printed:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     if more:
         yield f"... only the first {_MOST_ROWS} rows; --format jsonl prints all"
@@ -459,9 +459,9 @@ def _queries() -> Iterator[str]:
 
 def _statements(text: str) -> tuple[list[str], str]:
     """Split a text into complete queries and the rest."""
-    found, start = [], 0
+    statements, start = [], 0
     for token in _SQL_TOKEN.finditer(text):
         if token[0] == ";":
-            found.append(text[start : token.start()])
+            statements.append(text[start : token.start()])
             start = token.end()
-    return [query for query in found if query.strip()], text[start:].lstrip()
+    return [query for query in statements if query.strip()], text[start:].lstrip()

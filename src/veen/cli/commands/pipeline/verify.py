@@ -41,13 +41,13 @@ def labels_of(log: "Log", streams: Sequence[str] | None) -> list[Label] | None:
     """Return the labels of some streams; None for all that there are."""
     if not streams:
         return None
-    found: list[Label] = []
+    chosen: list[Label] = []
     for name in streams:
         mine = log.labels_of(labels.stream_id(name))
         if not mine:
             raise UsageError(f"{log.name} has no entries of stream {name}")
-        found += mine.values()
-    return sorted(set(found))
+        chosen += mine.values()
+    return sorted(set(chosen))
 
 
 @command
@@ -95,13 +95,13 @@ def verify_command(
 
 
 def _read_receipts(files: Sequence[Path]) -> list[Receipt]:
-    found: list[Receipt] = []
+    receipts: list[Receipt] = []
     for file in files:
         try:
-            found += decode_sequence(read_bytes(file), Receipt)
+            receipts += decode_sequence(read_bytes(file), Receipt)
         except ProtocolError as error:
             raise MalformedError(f"{file} is not a file of receipts: {error}") from None
-    return found
+    return receipts
 
 
 def _print(report: "Report") -> None:
@@ -111,24 +111,24 @@ def _print(report: "Report") -> None:
     if common.json:
         print_result(described, as_json=True)
         return
-    shown: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: described[name] for name in ("integrity", "signatures", "completeness", "agreement")
     }
     pruned = sum(item.pruned_upto for item in report.labels)
     if pruned:
-        shown["pruned"] = f"{counted(pruned, 'entry')}, as declared by the hub"
+        fields["pruned"] = f"{counted(pruned, 'entry')}, as declared by the hub"
     newest = report.newest_ts
-    shown["freshness"] = "no entries" if newest is None else f"newest entry of {shown_time(newest)}"
-    shown["entries"] = f"{report.entries} in {counted(len(report.labels), 'label')}"
-    print_result(shown, as_json=False)
+    fields["freshness"] = "no entries" if newest is None else f"newest entry of {shown_time(newest)}"
+    fields["entries"] = f"{report.entries} in {counted(len(report.labels), 'label')}"
+    print_result(fields, as_json=False)
     for fault in report.told[:_MOST_SHOWN]:
         warn(to_text(fault))
     if report.held.unchecked:
         warn(
             f"{report.held.unchecked} of your receipts could not be compared with the entries that were read"
         )
-    told = described["faults_total"] + described["gaps_total"]
-    if told > _MOST_SHOWN:
-        warn(f"{told} faults in all; --json lists the first hundred")
+    count = described["faults_total"] + described["gaps_total"]
+    if count > _MOST_SHOWN:
+        warn(f"{count} faults in all; --json lists the first hundred")
     if report.first is not None and not common.quiet:
         typer.echo(plain(f"first bad: {to_text(report.first)}"))

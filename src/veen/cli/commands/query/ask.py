@@ -102,22 +102,22 @@ class Service:
             )
         finally:
             host.close()
-        found = self._read(reply.body)
+        response = self._read(reply.body)
         if reply.status < 400:
-            return found
-        if not isinstance(found.get("error_code"), str) or not isinstance(found.get("message"), str):
+            return response
+        if not isinstance(response.get("error_code"), str) or not isinstance(response.get("message"), str):
             raise MalformedError(f"{self.url} is not a query service: status {reply.status}")
         failure = _BusyError if reply.status == _UNAVAILABLE else FailedError
-        raise failure(found["message"], found["error_code"])
+        raise failure(response["message"], response["error_code"])
 
     def _read(self, body: bytes) -> dict[str, Any]:
         try:
-            found: Any = canonical_json.parse(body)
+            document: Any = canonical_json.parse(body)
         except ProtocolError:
-            found = None
-        if not isinstance(found, dict):
+            document = None
+        if not isinstance(document, dict):
             raise MalformedError(f"{self.url} is not a query service: the response is not JSON")
-        return found
+        return document
 
     def _token(self) -> str:
         """Return the token; error texts never contain the value."""
@@ -155,7 +155,7 @@ class Service:
         while True:
             polls += 1
             try:
-                found = self.ask("GET", f"status/{result_id}")
+                query = self.ask("GET", f"status/{result_id}")
                 since = time.monotonic()
             except (NetworkError, _BusyError) as error:
                 if time.monotonic() - since > common.timeout_ms / 1000:
@@ -163,11 +163,11 @@ class Service:
             except (ClientError, CommandError) as error:
                 raise _naming(result_id, error) from None
             else:
-                if found["status"] == "failed":
-                    text = f"the query of {result_id} failed: {found['message']}"
-                    raise FailedError(text, str(found["error_code"]))
-                if found["status"] == "completed":
-                    return found
+                if query["status"] == "failed":
+                    text = f"the query of {result_id} failed: {query['message']}"
+                    raise FailedError(text, str(query["error_code"]))
+                if query["status"] == "completed":
+                    return query
             time.sleep(backoff_sec(polls, first_sec=0.1, cap_sec=_MOST_PAUSE_SEC))
 
 
@@ -246,12 +246,12 @@ def descriptor_command(
     service: Service,
 ) -> None:
     """Show the descriptor of a query, in normal form."""
-    found = service.ask("GET", f"descriptor/{checked_id(query_id)}")
+    response = service.ask("GET", f"descriptor/{checked_id(query_id)}")
     if common.json:
-        show_json(found)
+        show_json(response)
     else:
-        typer.echo(plain_json(canonical_json.encode(found["descriptor"])))
-        show_json({"record_event": found["record_event"], "result_id": found["result_id"]})
+        typer.echo(plain_json(canonical_json.encode(response["descriptor"])))
+        show_json({"record_event": response["record_event"], "result_id": response["result_id"]})
 
 
 @contextmanager
@@ -264,21 +264,21 @@ def rows_out(out: Path | None) -> Iterator[BinaryIO | None]:
         yield None
         return
     try:
-        place = out.expanduser()
-        is_plain = (place.is_file() or not place.exists()) and not place.is_relative_to("/dev")
-        # A pipe or a device has no place beside it.
-        with _replacing(place.resolve()) if is_plain else place.open("wb") as file:
+        target = out.expanduser()
+        is_plain = (target.is_file() or not target.exists()) and not target.is_relative_to("/dev")
+        # A pipe or a device cannot be replaced by a file.
+        with _replacing(target.resolve()) if is_plain else target.open("wb") as file:
             yield file
     except OSError as error:
         raise UsageError(f"{out} cannot be written: {error.strerror}") from None
 
 
 @contextmanager
-def _replacing(place: Path) -> Iterator[BinaryIO]:
-    """Have a file that takes the place of another when it is whole."""
-    with open_replacement(place) as file:
-        if place.exists():
-            os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces another one when it is complete."""
+    with open_replacement(target) as file:
+        if target.exists():
+            os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
         yield file
 
 
@@ -302,10 +302,10 @@ def result_command(
     with rows_out(out) as sink:
         while True:
             at = hasher.count + offset
-            found = service.ask(
+            page = service.ask(
                 "GET", f"result/{checked_id(result_id)}?offset={at}&limit={_PAGE if every else limit}"
             )
-            for row in found["rows"]:
+            for row in page["rows"]:
                 encoded = canonical_json.encode(row)
                 hasher.add(encoded)
                 if sink is not None:
@@ -314,26 +314,26 @@ def result_command(
                     rows.append(row)
                 elif not common.quiet:
                     typer.echo(plain_json(encoded))
-            if not every or not found["page"]["has_more"]:
+            if not every or not page["page"]["has_more"]:
                 break
-            if not found["rows"]:
+            if not page["rows"]:
                 raise MalformedError(f"{service.url} returned an empty page before the last row")
-        whole = offset == 0 and not found["page"]["has_more"]
+        whole = offset == 0 and not page["page"]["has_more"]
         if whole:
-            _require_hash(found["result_digest"], hasher)
-    answer = {"result_digest": found["result_digest"], "record_event": found["record_event"]}
+            _require_hash(page["result_digest"], hasher)
+    answer = {"result_digest": page["result_digest"], "record_event": page["record_event"]}
     answer |= {"rows": hasher.count if sink is not None or not common.json else rows, "verified": whole}
     show_json(answer)
 
 
 def _require_hash(digest: Any, hasher: RowsHasher) -> None:  # noqa: ANN401 - JSON
     try:
-        wanted = ResultDigest.from_json(digest)
+        stated = ResultDigest.from_json(digest)
     except ProtocolError as error:
         raise MalformedError(f"the service did not return a valid digest: {error}") from None
-    if (hasher.count, hasher.rows_hash) != (wanted.row_count, wanted.rows_hash):
+    if (hasher.count, hasher.rows_hash) != (stated.row_count, stated.rows_hash):
         raise FailedError(
             f"the hash of the {counted(hasher.count, 'row')} is {hasher.rows_hash}, but the digest states"
-            f" {counted(wanted.row_count, 'row')} with {wanted.rows_hash}: do not use the rows",
+            f" {counted(stated.row_count, 'row')} with {stated.rows_hash}: do not use the rows",
             "E.PROOF",
         )

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from veen.pipeline.query.engine import Engine as Queries
 
 
-#: Where requests and digests are recorded, and by which type of event (QRY-026, QRY-037).
+# Where requests and digests are recorded, and by which type of event (QRY-026, QRY-037).
 _REQUESTED: Final = ("record/query/requests", "query.submitted")
 _ANSWERED: Final = ("record/query/results", "query.result")
 
 
-def find(queries: "Queries", result_id: str, place: Path) -> tuple[Descriptor, ResultDigest]:
+def find(queries: "Queries", result_id: str, directory: Path) -> tuple[Descriptor, ResultDigest]:
     """Return the recorded descriptor and digest of a result."""
-    request = next(_recorded(queries, _REQUESTED, result_id, place), None)
+    request = next(_recorded(queries, _REQUESTED, result_id, directory), None)
     if request is None:
         raise FailedError(f"the lake does not contain a request for {result_id}")
-    answers = _recorded(queries, _ANSWERED, result_id, place)
+    answers = _recorded(queries, _ANSWERED, result_id, directory)
     answer = next((item for item in answers if item.principal_id == request.principal_id), None)
     if answer is None:
         raise FailedError(
@@ -49,67 +49,72 @@ class _Noted(NamedTuple):
     text: str
 
 
-def _recorded(queries: "Queries", where: tuple[str, str], result_id: str, place: Path) -> Iterator[_Noted]:
+def _recorded(
+    queries: "Queries", where: tuple[str, str], result_id: str, directory: Path
+) -> Iterator[_Noted]:
     """Yield the recorded events of a result, in order.
 
     The first request is that of the service that answered: before it, no other writer knew the result id.
     Other writers of the stream may have added more later.
     """
-    for row in _rows(queries, where, ["metadata.result_id", "principal_id", "payload"], place):
+    for row in _rows(queries, where, ["metadata.result_id", "principal_id", "payload"], directory):
         if row["metadata.result_id"] == result_id and isinstance(row["payload"], str):
             yield _Noted(row["principal_id"], row["payload"])
 
 
-def require_new(queries: "Queries", query_id: str, place: Path) -> None:
+def require_new(queries: "Queries", query_id: str, directory: Path) -> None:
     """Reject a query id that the lake contains (QRY-047)."""
     if queries.knows(_REQUESTED[0]):
-        for row in _rows(queries, _REQUESTED, ["payload"], place):
+        for row in _rows(queries, _REQUESTED, ["payload"], directory):
             with suppress(CommandError):
                 if descriptor_of(str(row["payload"]).encode(), "").query_id == query_id:
                     raise QueryError("duplicate_query_id", f"query {query_id} already exists")
 
 
 def _rows(
-    queries: "Queries", where: tuple[str, str], projection: list[Json], place: Path
+    queries: "Queries", where: tuple[str, str], projection: list[Json], directory: Path
 ) -> Iterator[dict[str, Any]]:
     """Yield events of one type, in order."""
     stream, event_type = where
-    asked = normalize(
+    descriptor = normalize(
         {"scope": [stream], "filter": {"event_type": [event_type]}, "projection": projection},
         lambda: new_query_id(os.urandom),
     )
     answer = queries.run(
-        asked, result_id=asked.query_id, out=place / asked.query_id, executed_at=int(time.time())
+        descriptor,
+        result_id=descriptor.query_id,
+        out=directory / descriptor.query_id,
+        executed_at=int(time.time()),
     )
     yield from (json.loads(row) for row in answer.rows.iterate())
 
 
-def request_of(queries: "Queries", result_id: str, place: Path) -> Descriptor | None:
+def request_of(queries: "Queries", result_id: str, directory: Path) -> Descriptor | None:
     """Return the recorded descriptor of a result; None if the lake does not contain it."""
     if not queries.knows(_REQUESTED[0]):
         return None
-    request = next(_recorded(queries, _REQUESTED, result_id, place), None)
+    request = next(_recorded(queries, _REQUESTED, result_id, directory), None)
     return None if request is None else descriptor_of(request.text.encode(), result_id)
 
 
 def descriptor_of(data: bytes, name: str) -> Descriptor:
     """Parse a descriptor in normal form, alone or as the service and ``veen query run`` print it."""
-    found = parse_json(data, name)
-    if isinstance(found, dict) and "descriptor" in found:
-        found = found["descriptor"]
+    document = parse_json(data, name)
+    if isinstance(document, dict) and "descriptor" in document:
+        document = document["descriptor"]
     try:
-        return from_json(found)
+        return from_json(document)
     except QueryError as error:
         raise MalformedError(f"{name}: {error.message}") from None
 
 
 def digest_of(data: bytes, name: str) -> ResultDigest:
     """Parse a digest, alone or as the service and ``veen query run`` print it."""
-    found = parse_json(data, name)
-    if isinstance(found, dict) and "result_digest" in found:
-        found = found["result_digest"]
+    document = parse_json(data, name)
+    if isinstance(document, dict) and "result_digest" in document:
+        document = document["result_digest"]
     try:
-        return ResultDigest.from_json(found)
+        return ResultDigest.from_json(document)
     except ProtocolError as error:
         raise MalformedError(f"{name}: {error.message}") from None
 

@@ -102,23 +102,23 @@ def run_command(
     """
     if (unrecorded and at.hub) or not (unrecorded or at.hub or os.environ.get("VEEN_HUB")):
         raise UsageError("give --hub and --client to record the query, or --unrecorded")
-    made = new_query_id(os.urandom)
+    new_id = new_query_id(os.urandom)
     with query_errors_exit():
-        descriptor = parse_descriptor(read_descriptor(file), lambda: made)
-    is_named = descriptor.query_id != made
+        descriptor = parse_descriptor(read_descriptor(file), lambda: new_id)
+    is_named = descriptor.query_id != new_id
     _require_place(out)
     names, origins = zones.names(), zones.origins()
     result_id, now = new_result_id(os.urandom), int(time.time())
     with engine.running("query run") as spark, lake_errors_exit(), ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-query-")))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-query-")))
         queries = open_queries(spark, lake.expanduser(), names, origins)
         with query_errors_exit():
             recording = None
             if not unrecorded:
                 if is_named:
-                    require_new(queries, descriptor.query_id, place)
+                    require_new(queries, descriptor.query_id, directory)
                 recording = stack.enter_context(_recording(at, descriptor, result_id, now))
-            answer = _run(spark, queries, descriptor, result_id, place / "rows", recording)
+            answer = _run(spark, queries, descriptor, result_id, directory / "rows", recording)
         _show_answer(descriptor, answer, out)
 
 
@@ -126,8 +126,8 @@ def _require_place(out: Path | None) -> None:
     """Reject a file that cannot be written, before anything is recorded."""
     if out is None:
         return
-    place = out.expanduser()
-    if place.is_dir() or not os.access(place if place.exists() else place.parent, os.W_OK):
+    target = out.expanduser()
+    if target.is_dir() or not os.access(target if target.exists() else target.parent, os.W_OK):
         raise UsageError(f"{out} cannot be written; name a file in an existing directory")
 
 
@@ -192,8 +192,8 @@ def _show_answer(descriptor: Descriptor, answer: "Answer", out: Path | None) -> 
         elif not common.quiet:
             for row in answer.rows.iterate():
                 typer.echo(plain_json(row))
-    asked = {"descriptor": descriptor.to_json()} if common.json else {}
-    show_json({**asked, "result_digest": digest, "rows": rows})
+    request = {"descriptor": descriptor.to_json()} if common.json else {}
+    show_json({**request, "result_digest": digest, "rows": rows})
     _note_unread(answer.digest.unread)
 
 

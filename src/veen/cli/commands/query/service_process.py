@@ -56,7 +56,7 @@ class ServiceOptions:
     state: Path
     at: ClientOptions
     engine: SparkOptions
-    #: Of other zones: the local names of their streams, and their hubs.
+    # Of other zones: the local names of their streams, and their hubs.
     names: Mapping[str, str]
     origins: Mapping[bytes, HubIdentity]
     listen: tuple[str, ...]
@@ -142,7 +142,7 @@ def _runs(spark: "SparkSession", wish: ServiceOptions, policy: PolicyFile) -> It
 
 
 def _announce(wish: ServiceOptions, urls: tuple[str, ...]) -> None:
-    found = {
+    banner = {
         "ok": True,
         "pid": os.getpid(),
         "listen": list(urls),
@@ -150,7 +150,7 @@ def _announce(wish: ServiceOptions, urls: tuple[str, ...]) -> None:
         "state": str(wish.state),
     }
     if common.json:
-        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write(json.dumps(banner) + "\n")
     else:
-        print_result(found, as_json=False)
+        print_result(banner, as_json=False)
     sys.stdout.flush()

@@ -79,37 +79,37 @@ def verify_command(
         raise UsageError("give either LOG or --lake")
     if bool(result_id) == (descriptor is not None and digest is not None) or (result_id and lake is None):
         raise UsageError("give --descriptor and --digest, or --result-id and --lake")
-    asked = None if descriptor is None else _read_descriptor(descriptor)
+    query = None if descriptor is None else _read_descriptor(descriptor)
     answered = None if digest is None else _read_digest(digest)
-    given = None if rows is None else _read_rows(rows)
+    given_rows = None if rows is None else _read_rows(rows)
     names, origins = zones.names(), zones.origins()
     with engine.running("query verify") as spark, lake_errors_exit(), ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-verify-")))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veen-verify-")))
         if lake is None:
-            assert asked is not None, "a log comes with files"
-            keys = _ingest(spark, place / "lake", _Source(log, keyring, hub_id), asked.scope, names)
-            queries = replace(open_queries(spark, place / "lake", names, origins), keys=lambda: keys)
+            assert query is not None, "a log comes with files"
+            keys = _ingest(spark, directory / "lake", _Source(log, keyring, hub_id), query.scope, names)
+            queries = replace(open_queries(spark, directory / "lake", names, origins), keys=lambda: keys)
         else:
             queries = open_queries(spark, lake.expanduser(), names, origins)
         with query_errors_exit():
-            if asked is None or answered is None:
-                asked, answered = find(queries, checked_id(result_id), place)
-            request = request_of(queries, answered.result_id, place)
+            if query is None or answered is None:
+                query, answered = find(queries, checked_id(result_id), directory)
+            request = request_of(queries, answered.result_id, directory)
             with show_job_progress(spark, "running the query"):
-                again = queries.run(
-                    asked,
+                rerun = queries.run(
+                    query,
                     result_id=new_result_id(os.urandom),
-                    out=place / "rows",
+                    out=directory / "rows",
                     executed_at=int(time.time()),
                     replay_of=answered,
                 )
-            stands = _standing(queries, asked, answered)
-    found = Comparison(
-        (*compare(request, answered, asked, again.digest).items, *_standing_items(stands, answered, again))
+            stands = _standing(queries, query, answered)
+    comparison = Comparison(
+        (*compare(request, answered, query, rerun.digest).items, *_standing_items(stands, answered, rerun))
     )
-    if given is not None:
-        found = _with_rows(found, answered, given)
-    _show_comparison(found, answered, _notes(stands, again.digest))
+    if given_rows is not None:
+        comparison = _with_rows(comparison, answered, given_rows)
+    _show_comparison(comparison, answered, _notes(stands, rerun.digest))
 
 
 class _Source(NamedTuple):
@@ -121,7 +121,7 @@ class _Source(NamedTuple):
 
 
 def _ingest(
-    spark: "SparkSession", place: Path, source: _Source, scope: Sequence[str], names: Mapping[str, str]
+    spark: "SparkSession", lake: Path, source: _Source, scope: Sequence[str], names: Mapping[str, str]
 ) -> "HubKeys":
     """Ingest the streams in scope, under their names in this log, into a new lake; return its keys."""
     from veen.pipeline.lake.lake import lock_lake
@@ -133,7 +133,7 @@ def _ingest(
     local = [choice for name in scope for choice in local_names(name, names)]
     with ExitStack() as stack:
         opened = stack.enter_context(opening_log(source.log, source.hub_id, local))
-        held = stack.enter_context(lock_lake(place, create=True))
+        held = stack.enter_context(lock_lake(lake, create=True))
         shared = None if keys is None else stack.enter_context(sharing(spark, keys))
         streams = [labels.stream_id(name) for name in local]
         work = Ingest(spark, held, opened, keyring=keys, shared=shared, overlays=None, streams=streams)
@@ -157,16 +157,18 @@ def _read_rows(path: Path) -> RowsHasher:
     return hasher
 
 
-def _standing(queries: "Queries", asked: Descriptor, answered: ResultDigest) -> "Coverage":
+def _standing(queries: "Queries", descriptor: Descriptor, answered: ResultDigest) -> "Coverage":
     """Return what a digest does not cover of the log."""
     from veen.pipeline.lake.lake import load
     from veen.pipeline.query.coverage import standing
 
     state = load(queries.root)
-    return standing(queries.root, state, asked.scope, answered, called=queries.names, origins=queries.origins)
+    return standing(
+        queries.root, state, descriptor.scope, answered, called=queries.names, origins=queries.origins
+    )
 
 
-def _standing_items(stands: "Coverage", answered: ResultDigest, again: "Answer") -> Iterator[Item]:
+def _standing_items(stands: "Coverage", answered: ResultDigest, rerun: "Answer") -> Iterator[Item]:
     """Yield the claims of a digest that the log does not confirm."""
     from veen.pipeline.query.coverage import SKEW_SEC
 
@@ -175,48 +177,49 @@ def _standing_items(stands: "Coverage", answered: ResultDigest, again: "Answer")
     if answered.executed_at + SKEW_SEC < stands.newest:
         yield Item("executed_at", False, format_time(answered.executed_at), format_time(stands.newest))
     if not stands.is_elsewhere:
-        yield Item("hub_id", answered.hub_id == again.digest.hub_id, answered.hub_id, again.digest.hub_id)
+        yield Item("hub_id", answered.hub_id == rerun.digest.hub_id, answered.hub_id, rerun.digest.hub_id)
 
 
-def _notes(stands: "Coverage", again: ResultDigest) -> list[str]:
+def _notes(stands: "Coverage", digest: ResultDigest) -> list[str]:
     """Return notes that are not differences."""
-    found = []
-    if again.unread:
-        found.append(f"{counted(again.unread, 'entry')} in scope could not be read here")
+    notes = []
+    if digest.unread:
+        notes.append(f"{counted(digest.unread, 'entry')} in scope could not be read here")
     if stands.behind:
-        found.append(
+        notes.append(
             f"when the query ran, {counted(stands.behind, 'entry')} at the end of the log "
             f"{by_count(stands.behind, 'was', 'were')} not covered by the digest"
         )
-    found += [
+    notes += [
         f"entry {item.upto_seq} of {item.stream} is not available here, so its root was not compared"
         for item in stands.unchecked
     ]
-    return found
+    return notes
 
 
-def _with_rows(found: Comparison, answered: ResultDigest, given: RowsHasher) -> Comparison:
+def _with_rows(comparison: Comparison, answered: ResultDigest, rows_given: RowsHasher) -> Comparison:
     """Add the comparison of given rows with the digest."""
-    rows = Item("rows", given.rows_hash == answered.rows_hash, answered.rows_hash, given.rows_hash)
-    return Comparison((*found.items, rows))
+    rows = Item("rows", rows_given.rows_hash == answered.rows_hash, answered.rows_hash, rows_given.rows_hash)
+    return Comparison((*comparison.items, rows))
 
 
-def _show_comparison(found: Comparison, answered: ResultDigest, notes: list[str]) -> None:
+def _show_comparison(comparison: Comparison, answered: ResultDigest, notes: list[str]) -> None:
     names = {"query_id": answered.query_id, "result_id": answered.result_id}
     if common.json:
-        form = {"ok": found.equal, **names, **found.to_json(), "notes": list[Json](notes)}
+        form = {"ok": comparison.equal, **names, **comparison.to_json(), "notes": list[Json](notes)}
         typer.echo(canonical_json.encode(form).decode())
     else:
-        told = {
-            item.name: "equal" if item.equal else f"differs: {item.a} and {item.b}" for item in found.items
+        verdicts = {
+            item.name: "equal" if item.equal else f"differs: {item.a} and {item.b}"
+            for item in comparison.items
         }
-        print_result({"ok": found.equal, "result_id": answered.result_id, **told}, as_json=False)
+        print_result({"ok": comparison.equal, "result_id": answered.result_id, **verdicts}, as_json=False)
         for text in notes:
             warn(text)
-        if any(item.name == "unread" for item in found.items if not item.equal):
+        if any(item.name == "unread" for item in comparison.items if not item.equal):
             warn(
                 "give the keys that open the entries in scope with --keyring DIR, or a lake that was "
                 "ingested with them"
             )
-    if not found.equal:
+    if not comparison.equal:
         raise typer.Exit(FAILED)

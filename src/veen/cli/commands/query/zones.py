@@ -44,28 +44,28 @@ class Zones:
 
     def origins(self) -> dict[bytes, HubIdentity]:
         """Return the identities of the hubs that copies come from, by id."""
-        found = map(_identity, self.origin or ())
-        return {bytes(identity.hub_id): identity for identity in found}
+        identities = map(_identity, self.origin or ())
+        return {bytes(identity.hub_id): identity for identity in identities}
 
     def names(self) -> dict[str, str]:
         """Return the local names of streams of other zones."""
-        found: dict[str, str] = {}
+        local_names: dict[str, str] = {}
         for text in self.map or ():
             name, _, local = text.partition("=")
-            if not name or not local or name in found:
+            if not name or not local or name in local_names:
                 raise UsageError(f"--map takes NAME=NAME, each stream once, not {text!r}")
-            found[name] = local
-        return found
+            local_names[name] = local
+        return local_names
 
 
-def _identity(place: Path) -> HubIdentity:
-    with closing(RealFilesystem(place.expanduser())) as files:
+def _identity(directory: Path) -> HubIdentity:
+    with closing(RealFilesystem(directory.expanduser())) as files:
         try:
-            found = read_identity(files)
+            public = read_identity(files)
         except DamagedStoreError as error:
-            raise FailedError(f"--origin {place}: {error}", "E.DAMAGED") from None
+            raise FailedError(f"--origin {directory}: {error}", "E.DAMAGED") from None
         except OSError as error:
-            raise UsageError(f"--origin {place} cannot be read: {error.strerror}") from None
-    if found is None:
-        raise UsageError(f"--origin {place}: {hub_settings.IDENTITY} is missing")
-    return found[0]
+            raise UsageError(f"--origin {directory} cannot be read: {error.strerror}") from None
+    if public is None:
+        raise UsageError(f"--origin {directory}: {hub_settings.IDENTITY} is missing")
+    return public[0]

@@ -93,16 +93,16 @@ def emit(
             _check_type(known, event_type, stream)
         _require_reader(opened, options, stream)
         _note_undeclared(known, stream)
-        said = _lines(usual) if lines else iter([(0, usual)])
-        drafts = _drafts(said, known, stream, max_payload)
+        events = _lines(usual) if lines else iter([(0, usual)])
+        drafts = _drafts(events, known, stream, max_payload)
         count, last = 0, None
         try:
             for sent in send_drafts(opened, stream, drafts, options):
                 count, last = count + 1, sent
         except CommandError as error:
             before = counted(count, "event")
-            told = f"; {before} before it {by_count(count, 'was', 'were')} recorded" if lines else ""
-            raise error.with_text(f"{error}{told}") from None
+            note = f"; {before} before it {by_count(count, 'was', 'were')} recorded" if lines else ""
+            raise error.with_text(f"{error}{note}") from None
     if last is None:
         raise UsageError("standard input contains no events")
     print_result(
@@ -123,15 +123,15 @@ def _reader(to: str) -> ReaderPublicKey | None:
 
 
 def _configuration(opened: Client) -> Configuration:
-    found = read_configuration(opened)
+    configuration = read_configuration(opened)
     # Keys are rotated, but their owner remains: declarations with an older key count (SDR-010).
-    own = {key.hex() for key in opened.session.secrets.client_ids()} & found.admins
+    own = {key.hex() for key in opened.session.secrets.client_ids()} & configuration.admins
     if own:
         raise UsageError(
             f"{min(own)} administers the recorder, so it cannot produce events; use another client",
             ROLE,
         )
-    return found
+    return configuration
 
 
 def _require_reader(opened: Client, options: SendOptions, stream: str) -> None:
@@ -163,19 +163,21 @@ def _lines(usual: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            said = json.loads(line)
+            event = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"line {number} is not JSON: {error}") from None
-        yield number, {**usual, **said} if isinstance(said, dict) else said
+        yield number, {**usual, **event} if isinstance(event, dict) else event
 
 
-def _drafts(said: Iterator[tuple[int, Any]], known: Configuration, stream: str, most: int) -> Iterator[Draft]:
-    for number, one in said:
+def _drafts(
+    events: Iterator[tuple[int, Any]], known: Configuration, stream: str, max_payload: int
+) -> Iterator[Draft]:
+    for number, one in events:
         where = f"line {number}: " if number else ""
         if isinstance(one, dict):
             one.setdefault("subject_id", one["origin"])
         try:
-            draft = draft_of(one, int(time()), most)
+            draft = draft_of(one, int(time()), max_payload)
         except InvalidBodyError as error:
             raise UsageError(f"{where}{error}") from None
         except ProtocolError as error:

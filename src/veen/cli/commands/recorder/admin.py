@@ -48,9 +48,9 @@ from veen.recorder.configuration import (
 
 change_app = typer.Typer(help="Rename, split or retire streams of the recorder.", no_args_is_help=True)
 
-#: The streams that the recorder writes itself.
+# The streams that the recorder writes itself.
 _OWN_STREAMS: Final = (CHANGES_STREAM, CHECKPOINTS_STREAM, class_stream())
-#: Shorter epochs make checkpoints large, and need many classes.
+# Shorter epochs make checkpoints large, and need many classes.
 _SHORT_EPOCH_SEC: Final = 3600
 _DECLARED: Final = re.compile(r"([^=]+)(?:=(.+))?")
 Streams = Annotated[
@@ -91,28 +91,28 @@ def init(
     Creates reader keys for streams that have none; share them with veen recorder share. Existing
     declarations are not repeated: run the command again to add streams, or when a new epoch has new labels.
     """
-    wanted = [_declaration(text) for text in stream]
-    _make_keys(at.client, [name for name, _ in wanted])
+    declarations = [_declaration(text) for text in stream]
+    _make_keys(at.client, [name for name, _ in declarations])
     with at.open() as opened:
         known = read_configuration(opened)
-        _check_types(wanted, known.streams)
+        _check_types(declarations, known.streams)
         declared = []
-        for name, types in wanted:
-            said = Declared("declared", (), types, retention_hint)
-            if known.streams.get(name) != said:
+        for name, types in declarations:
+            declaration = Declared("declared", (), types, retention_hint)
+            if known.streams.get(name) != declaration:
                 _declare(opened, name, types, retention_hint, reason)
                 declared.append(name)
-        names = [*(name for name, _ in wanted), CHANGES_STREAM, CHECKPOINTS_STREAM]
-        kept = _keep(opened, names, retention_hint)
-        found = read_configuration(opened)
+        names = [*(name for name, _ in declarations), CHANGES_STREAM, CHECKPOINTS_STREAM]
+        kept_labels = _keep(opened, names, retention_hint)
+        configuration = read_configuration(opened)
         _warn_of_short_epochs(opened.session.profiles[0].epoch_sec)
     print_result(
         {
             "ok": True,
             "declared": declared,
-            "labels_kept": kept,
-            "streams": sorted(found.streams),
-            "profile_id": found.profile_id.hex(),
+            "labels_kept": kept_labels,
+            "streams": sorted(configuration.streams),
+            "profile_id": configuration.profile_id.hex(),
         },
         common.json,
     )
@@ -129,30 +129,38 @@ def _warn_of_short_epochs(epoch_sec: int) -> None:
 
 def _make_keys(client: str, streams: list[str]) -> list[str]:
     """Create missing reader keys, since an admin reads all streams (SDR-010); return their streams."""
-    place = find_client(client)
-    _, secrets, _ = load_secrets(place)
+    directory = find_client(client)
+    _, secrets, _ = load_secrets(directory)
     missing = [
         name for name in (*streams, *_OWN_STREAMS) if secrets.stream_key(labels.stream_id(name)) is None
     ]
     for name in missing:
-        add_key(place, new_key(name))
+        add_key(directory, new_key(name))
     return missing
 
 
-def _check_types(wanted: list[tuple[str, tuple[str, ...]]], known: Any) -> None:  # noqa: ANN401 - declared
+def _check_types(declarations: list[tuple[str, tuple[str, ...]]], known: Any) -> None:  # noqa: ANN401 - declared
     """Reject an event type that two streams would have."""
     owner = {
-        one: name for name, said in known.items() for one in said.event_types if name not in dict(wanted)
+        one: name
+        for name, declared in known.items()
+        for one in declared.event_types
+        if name not in dict(declarations)
     }
-    for name, types in wanted:
+    for name, types in declarations:
         for one in types:
             if owner.setdefault(one, name) != name:
                 raise UsageError(f"events of type {one!r} belong to {owner[one]}; a type has one stream")
 
 
-def _declare(opened: Client, stream: str, types: tuple[str, ...], kept: int, reason: str) -> None:
+def _declare(opened: Client, stream: str, types: tuple[str, ...], retention_sec: int, reason: str) -> None:
     send_change(
-        opened, "declare", stream, event_types=types or None, retention_hint=kept, reason=reason or None
+        opened,
+        "declare",
+        stream,
+        event_types=types or None,
+        retention_hint=retention_sec,
+        reason=reason or None,
     )
 
 
@@ -176,18 +184,18 @@ def rename(stream: StreamOption, into: Into, at: ClientOptions, reason: Reason =
     """
     new = _make_keys(at.client, [record_stream(into)])
     with at.open() as opened:
-        said = _declared(opened, stream)
+        declared = _declared(opened, stream)
         _require_free(read_configuration(opened).streams, [into])
         sent = _change(
             opened,
             "rename",
             stream,
             into=(into,),
-            event_types=said.event_types or None,
-            retention_hint=said.retention_hint,
+            event_types=declared.event_types or None,
+            retention_hint=declared.retention_hint,
             reason=reason or None,
         )
-        _keep(opened, [into], said.retention_hint or LONG_TERM_SEC)
+        _keep(opened, [into], declared.retention_hint or LONG_TERM_SEC)
     _show("rename", stream, sent, new)
 
 
@@ -212,16 +220,16 @@ def split(
     parts = [_declaration(text) for text in into]
     new = _make_keys(at.client, [name for name, _ in parts])
     with at.open() as opened:
-        said = _declared(opened, stream)
+        declared = _declared(opened, stream)
         others = {name: one for name, one in read_configuration(opened).streams.items() if name != stream}
         into_names = tuple(name for name, _ in parts)
         _require_free(others, into_names)
         _check_types(parts, others)
-        kept = said.retention_hint or LONG_TERM_SEC
+        retention_sec = declared.retention_hint or LONG_TERM_SEC
         sent = _change(opened, "split", stream, into=into_names, reason=reason or None)
         for name, types in parts:
-            _declare(opened, name, types, kept, reason)
-        _keep(opened, list(into_names), kept)
+            _declare(opened, name, types, retention_sec, reason)
+        _keep(opened, list(into_names), retention_sec)
     _show("split", stream, sent, new)
 
 
@@ -246,11 +254,11 @@ def _require_free(known: Mapping[str, Declared], names: Iterable[str]) -> None:
 
 
 def _declared(opened: Client, stream: str) -> Declared:
-    found = read_configuration(opened).streams.get(record_stream(stream))
-    if found is None or found.state != "declared":
-        state = "not declared" if found is None else found.state
+    declared = read_configuration(opened).streams.get(record_stream(stream))
+    if declared is None or declared.state != "declared":
+        state = "not declared" if declared is None else declared.state
         raise UsageError(f"{stream} is {state}; see: veen recorder status")
-    return found
+    return declared
 
 
 def _change(opened: Client, change: str, stream: str, **more: Any) -> Sent:  # noqa: ANN401 - by the schema
@@ -292,13 +300,13 @@ def share(
     """
     _, secrets, _ = load_secrets(find_client(client))
     card = read_card(to)
-    wanted = {labels.stream_id(name) for name in (*(stream or ()), *_OWN_STREAMS)}
+    stream_ids = {labels.stream_id(name) for name in (*(stream or ()), *_OWN_STREAMS)}
     keys = [
         key
         for key in secrets.streams
-        if ((key.name or "").startswith(STREAMS) and not stream) or key.stream_id in wanted
+        if ((key.name or "").startswith(STREAMS) and not stream) or key.stream_id in stream_ids
     ]
-    missing = wanted - {key.stream_id for key in keys}
+    missing = stream_ids - {key.stream_id for key in keys}
     if missing:
         raise UsageError("this client has no reader key of some of these streams; see: veen recorder init")
     try:

@@ -133,15 +133,15 @@ def keep_making(work: _Maker, pace: Pace, pause: Callable[[float], object]) -> N
         pause(_LOOK_SEC)
 
 
-def _send(opened: Client, made: Manifest) -> Sent:
+def _send(opened: Client, manifest: Manifest) -> Sent:
     try:
-        return send_manifest(opened, made)
+        return send_manifest(opened, manifest)
     except ProtocolError as error:
         if error.code is not Code.SIZE:
             raise
         raise FailedError(
-            f"a checkpoint of {len(made.streams)} labels does not fit into a message; labels change every "
-            f"{opened.session.profiles[0].epoch_sec} s here; use a hub with longer epochs, or none",
+            f"a checkpoint of {len(manifest.streams)} labels does not fit into a message; labels change "
+            f"every {opened.session.profiles[0].epoch_sec} s here; use a hub with longer epochs, or none",
             error.code.value,
         ) from None
 
@@ -160,15 +160,15 @@ class KeptFile:
         """Whether a checkpoint has not been written to it yet."""
         return self._owed is not None
 
-    def wants(self, made: Manifest, last_seq_of: Callable[[Vouched], int]) -> bool:
+    def wants(self, manifest: Manifest, last_seq_of: Callable[[Vouched], int]) -> bool:
         """Return whether to write a checkpoint to the file: not if the file covers more.
 
         Another process may have written the file. If the log is shorter than what the file covers, the
         command fails: such a file is evidence that the hub was reset to an older copy, and must not be
         overwritten.
         """
-        reached = {entry.place: entry.upto_seq for entry in made.streams}
-        vouched = self._vouched(made.hub_id)
+        reached = {entry.place: entry.upto_seq for entry in manifest.streams}
+        vouched = self._vouched(manifest.hub_id)
         ahead = [entry for entry in vouched if reached.get(entry.place, 0) < entry.upto_seq]
         for entry in ahead:
             seq = last_seq_of(entry)
@@ -181,18 +181,18 @@ class KeptFile:
         # Newer checkpoints omit epochs that have ended; without epochs, there is only number 0.
         return not any(entry.place in reached or not entry.epoch for entry in ahead)
 
-    def owe(self, made: Manifest) -> None:
+    def owe(self, manifest: Manifest) -> None:
         """Set the checkpoint to write."""
-        data = made.encode()
+        data = manifest.encode()
         self._owed = None if data == self._there else data
 
     def _vouched(self, hub_id: bytes) -> tuple[Vouched, ...]:
         """Return what the file covers of a hub; any other content is ignored."""
         try:
-            found = Manifest.decode(self.path.read_bytes()) if self.path.is_file() else None
+            manifest = Manifest.decode(self.path.read_bytes()) if self.path.is_file() else None
         except (OSError, InvalidBodyError, ProtocolError):
-            found = None
-        return () if found is None or found.hub_id != hub_id else found.streams
+            manifest = None
+        return () if manifest is None or manifest.hub_id != hub_id else manifest.streams
 
     def write(self) -> None:
         """Replace the file with the pending checkpoint."""
@@ -220,7 +220,7 @@ class CheckpointMaker:
         self._standing = CoveredLog(opened)
         self._watch = CadenceWatch(opened, streams, self._standing)
         self._file = None if out is None else KeptFile(out)
-        #: Labels that have a class, with their streams.
+        # Labels that have a class, with their streams.
         self._kept: set[tuple[bytes, str]] = set()
 
     def count_new(self) -> int:
@@ -243,41 +243,41 @@ class CheckpointMaker:
                 self._owe(self._standing.newest)
             return None
         try:
-            made = make_manifest(
+            manifest = make_manifest(
                 self._opened, self._watch.names, self._watch.configuration, standing=self._standing
             )
         except ManifestError as error:
             raise FailedError(
                 f"{error}; keep a copy of the hub, and run: veen recorder verify", UNPROVEN
             ) from None
-        if not made.streams and self._standing.newest is None:
+        if not manifest.streams and self._standing.newest is None:
             raise UsageError(_EMPTY)
-        wanted = self.wants(made)  # a rejected checkpoint is not recorded either
-        sent = _send(self._opened, made)
-        self._keep(made, sent)
-        if wanted:
-            self._owe(made)
-        found: dict[str, Any] = {
+        is_for_file = self.wants(manifest)  # a rejected checkpoint is not recorded either
+        sent = _send(self._opened, manifest)
+        self._keep(manifest, sent)
+        if is_for_file:
+            self._owe(manifest)
+        fields: dict[str, Any] = {
             "ok": True,
             "made": True,
             "stream_seq": sent.position,
-            "created_at": made.created_at,
-            "log_root": made.log_root.hex(),
-            "profile_id": made.profile_id.hex(),
-            "labels": len(made.streams),
-            "entries": made.events,
+            "created_at": manifest.created_at,
+            "log_root": manifest.log_root.hex(),
+            "profile_id": manifest.profile_id.hex(),
+            "labels": len(manifest.streams),
+            "entries": manifest.events,
             **({"anchor_ref": self._anchored(sent)} if self._anchor else {}),
             **self._written,
         }
-        print_result({**found, "checkpoint": made.to_json()} if common.json else found, common.json)
-        return made
+        print_result({**fields, "checkpoint": manifest.to_json()} if common.json else fields, common.json)
+        return manifest
 
     def print_unchanged(self) -> None:
         """Print that there are no new entries, and where the newest checkpoint is."""
         if self._file is not None and self._standing.newest is None:
             raise UsageError(_EMPTY)
-        said = {"ok": True, "made": False, "detail": "no new entries since the last checkpoint"}
-        print_result({**said, **self._written}, common.json)
+        fields = {"ok": True, "made": False, "detail": "no new entries since the last checkpoint"}
+        print_result({**fields, **self._written}, common.json)
 
     def write(self) -> None:
         """Write the newest checkpoint to its file, if it is pending.
@@ -295,17 +295,17 @@ class CheckpointMaker:
                 ) from None
             self._file.tell(f"{error}; retrying")
 
-    def wants(self, made: Manifest) -> bool:
+    def wants(self, manifest: Manifest) -> bool:
         """Return whether to write a checkpoint to the file."""
 
         def last_seq_of(entry: Vouched) -> int:
             return last_seq(self._opened, entry.label, entry.upto_seq)
 
-        return self._file is not None and self._file.wants(made, last_seq_of)
+        return self._file is not None and self._file.wants(manifest, last_seq_of)
 
-    def _owe(self, made: Manifest) -> None:
+    def _owe(self, manifest: Manifest) -> None:
         assert self._file is not None
-        self._file.owe(made)
+        self._file.owe(manifest)
         self.write()
 
     @property
@@ -321,9 +321,9 @@ class CheckpointMaker:
                 "E.CLIENT",
             )
 
-    def _keep(self, made: Manifest, sent: Sent) -> None:
+    def _keep(self, manifest: Manifest, sent: Sent) -> None:
         """Set the retention of labels of new epochs, also of the checkpoint's own (SDR-006)."""
-        streams = {entry.label: entry.stream for entry in made.streams}
+        streams = {entry.label: entry.stream for entry in manifest.streams}
         new = {**streams, sent.receipt.label: CHECKPOINTS_STREAM}.items() - self._kept
         if not new or not self._opened.session.profiles[0].epoch_sec:
             return

@@ -29,9 +29,9 @@ from veen.recorder.inputs.otlp import SUBJECT, read_request
 from veen.stdx.grammar import counted
 from veen.stdx.loopback import is_loopback
 
-#: Maximum size of a line in bytes; a line of OTLP has many events.
+# Maximum size of a line in bytes; a line of OTLP has many events.
 _FORMATS: Final = {"jsonl": LINE_BYTES, "otlp": 32 << 20}
-#: Bad lines that are printed; all are counted.
+# Bad lines that are printed; all are counted.
 _MOST_SHOWN: Final = 20
 _LOOK_SEC: Final = 0.02
 _PROGRESS_SEC: Final = 2.0
@@ -190,16 +190,16 @@ def _import(session: Session, wish: _ImportOptions, settings: FeedSettings) -> N
         stack.callback(lambda: imports.spool.close(shipper.done(imports.spool.name)))
         stack.callback(lambda: shipper.stop(common.timeout_ms / 1000))
         shipper.start()
-        for found in run.run(stack.enter_context(_open(wish.file)), again=wish.again):
-            _tell_bad(found, bad, strict=wish.strict)
+        for bad_line in run.run(stack.enter_context(_open(wish.file)), again=wish.again):
+            _tell_bad(bad_line, bad, strict=wish.strict)
         waiting.for_all()
     if run.incomplete:
         warn("the last line is incomplete; the next run reads it")
     _report(settings.stream, run, waiting, bad)
 
 
-def _tell_bad(found: BadLine, bad: list[str], *, strict: bool) -> None:
-    text = f"line {found.line}: {found.reason}"
+def _tell_bad(bad_line: BadLine, bad: list[str], *, strict: bool) -> None:
+    text = f"line {bad_line.line}: {bad_line.reason}"
     if strict:
         raise MalformedError(text)
     if len(bad) < _MOST_SHOWN:
@@ -210,7 +210,7 @@ def _tell_bad(found: BadLine, bad: list[str], *, strict: bool) -> None:
 def _report(stream: str, run: Import, waiting: "_ImportProgress", bad: list[str]) -> None:
     """Print the result; the import failed if there were lines, but no events."""
     failed = run.bad > 0 and not run.has_read
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "ok": not failed,
         "stream": stream,
         "lines": run.lines,
@@ -221,13 +221,13 @@ def _report(stream: str, run: Import, waiting: "_ImportProgress", bad: list[str]
     }
     passed = waiting.passed()
     if passed:
-        found["not_recorded"] = passed
+        fields["not_recorded"] = passed
     if common.json and bad:
-        found["reasons"] = bad
+        fields["reasons"] = bad
     problem = "no line is an event, so nothing was imported; the next run reads the lines again"
     if failed and common.json:
-        found |= {"code": "E.MALFORMED", "detail": f"{problem}; {bad[0]}"}
-    print_result(found, common.json)
+        fields |= {"code": "E.MALFORMED", "detail": f"{problem}; {bad[0]}"}
+    print_result(fields, common.json)
     if failed and not common.json:
         raise MalformedError(problem)
     if failed:
@@ -276,17 +276,17 @@ class _ImportProgress:
         return self._shipper.done(self._spool.name) - self._before - self.passed()
 
     def _look(self, wait: bool) -> None:
-        shipped, left = self._shipper.shipped, self._spool.next - 1 - self._shipper.done(self._spool.name)
+        shipped, pending = self._shipper.shipped, self._spool.next - 1 - self._shipper.done(self._spool.name)
         if wait and shipped.failures:
             reason = shipped.trouble or shipped.held.get(self._spool.stream, "")
             if reason:
                 raise UnreachableError(
-                    f"the hub has not accepted {counted(left, 'event')} yet, stored in {self._spool.place}: "
-                    f"{reason}; run the command again to resume",
+                    f"the hub has not accepted {counted(pending, 'event')} yet, stored in "
+                    f"{self._spool.place}: {reason}; run the command again to resume",
                 )
         if monotonic() - self._told > _PROGRESS_SEC:
             self._told = monotonic()
-            warn(f"{self._spool.next - 1 - left} recorded, {left} pending")
+            warn(f"{self._spool.next - 1 - pending} recorded, {pending} pending")
         if wait:
             sleep(_LOOK_SEC)
 

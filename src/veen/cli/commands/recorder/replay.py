@@ -32,7 +32,7 @@ from veen.recorder.replay import Recorded, proven, recorded, replay_range, repla
 
 UNPROVEN: Final = "E.CHECKPOINT"
 _WAIT_SEC: Final = 2
-#: The start of a JSON document that is printed incrementally.
+# The start of a JSON document that is printed incrementally.
 _BEGIN: Final = '{"events": ['
 StreamsOption = Annotated[
     list[str] | None,
@@ -97,8 +97,8 @@ def replay(
         try:
             vouched = _checkpoint(opened, checkpoint) if with_proof or checkpoint is not None else None
             names = stream or _all_streams(opened, vouched)
-            found = _asked(opened, stream or [], names, (from_seq, to_seq, epoch), (start_time, end_time))
-            count = print_all(found if vouched is None else proven(opened, vouched, names, found))
+            selected = _asked(opened, stream or [], names, (from_seq, to_seq, epoch), (start_time, end_time))
+            count = print_all(selected if vouched is None else proven(opened, vouched, names, selected))
         except (RangeError, ManifestError) as error:
             raise _as_command_error(error) or error from None
     if not count:
@@ -145,14 +145,14 @@ def _checkpoint(opened: Client, path: Path | None) -> Manifest:
     return standing.manifest
 
 
-def print_all(found: Iterable[Recorded]) -> int:
+def print_all(entries: Iterable[Recorded]) -> int:
     """Print entries as they are verified; with --json, one document whose end reports the outcome.
 
     A failure before the first entry is an error like any other.
     """
     count = 0
     try:
-        for item in found:
+        for item in entries:
             if common.json:
                 typer.echo(f"{', ' if count else _BEGIN}{json.dumps(item.to_json())}", nl=False)
             else:
@@ -169,9 +169,9 @@ def print_all(found: Iterable[Recorded]) -> int:
     return count
 
 
-def _end(said: dict[str, Any]) -> str:
+def _end(outcome: dict[str, Any]) -> str:
     """Return the end of a document that was printed incrementally."""
-    return f"], {json.dumps(said)[1:]}"
+    return f"], {json.dumps(outcome)[1:]}"
 
 
 def _as_command_error(error: Exception) -> CommandError | None:
@@ -252,8 +252,8 @@ def follow(
 
 def _patience(end: float | None, streams: int) -> int:
     """Return the time of a long poll in seconds: short, if there are other streams."""
-    most = _WAIT_SEC if streams == 1 else 1
-    return most if end is None else max(1, min(most, ceil(end - monotonic())))
+    max_sec = _WAIT_SEC if streams == 1 else 1
+    return max_sec if end is None else max(1, min(max_sec, ceil(end - monotonic())))
 
 
 def _print_followed(item: Recorded) -> None:

@@ -30,7 +30,7 @@ Each = Annotated[
     int, typer.Option("--each", min=1, help="Number of entries after which a checkpoint is due.")
 ]
 Retention = Annotated[int, typer.Option("--retention-hint", min=0, max=U64_MAX, help=RETENTION_HELP)]
-#: How a verdict is printed.
+# How a verdict is printed.
 _SHOWN: Final = {True: "good", False: "bad", None: "not judged"}
 
 
@@ -53,14 +53,14 @@ def verify(
     verifies that the entries covered by your file still exist. Exits 4 if a verdict is bad, or cannot be
     given because a stream that it needs is unreadable.
     """
-    wanted = tuple(only or VERDICTS)
-    unknown = sorted(set(wanted) - set(VERDICTS))
+    chosen = tuple(only or VERDICTS)
+    unknown = sorted(set(chosen) - set(VERDICTS))
     if unknown:
         raise UsageError(f"unknown verdict {', '.join(unknown)}; use one of {', '.join(VERDICTS)}")
     named = [record_stream(name) for name in stream or ()]
     with at.open() as opened:
         live = isinstance(opened.hub, HttpHub)
-        found = judge(
+        judgement = judge(
             opened,
             streams=named,
             checkpoint=None if checkpoint is None else read_manifest(checkpoint),
@@ -68,60 +68,61 @@ def verify(
             least_sec=retention_hint,
             now=int(time()) if live else None,
         )
-    _print(found, wanted)
+    _print(judgement, chosen)
 
 
-def _print(found: Judgement, wanted: tuple[str, ...]) -> None:
-    verdicts = {name: found.verdict(name) for name in VERDICTS}
-    bad = [name for name in wanted if verdicts[name] is False]
-    open_ones = [name for name in wanted if verdicts[name] is None]
+def _print(judgement: Judgement, chosen: tuple[str, ...]) -> None:
+    verdicts = {name: judgement.verdict(name) for name in VERDICTS}
+    bad = [name for name in chosen if verdicts[name] is False]
+    open_ones = [name for name in chosen if verdicts[name] is None]
     counts = {
-        "streams": found.streams,
-        "entries": found.entries,
-        "events": found.events,
-        "checkpoints": found.checkpoints,
-        "unreadable": found.unreadable,
-        "others": found.others,
+        "streams": judgement.streams,
+        "entries": judgement.entries,
+        "events": judgement.events,
+        "checkpoints": judgement.checkpoints,
+        "unreadable": judgement.unreadable,
+        "others": judgement.others,
     }
     if common.json:
-        _print_json(found, verdicts, (bad, open_ones), counts)
+        _print_json(judgement, verdicts, (bad, open_ones), counts)
         return
     print_result({**{name: _SHOWN[good] for name, good in verdicts.items()}, **counts}, as_json=False)
-    for item in found.findings:
+    for item in judgement.findings:
         typer.echo(plain(to_text(item)))
-    if found.undeclared:
+    if judgement.undeclared:
         warn(
-            f"not declared: {', '.join(found.undeclared)}; an admin can declare them with: veen recorder init"
+            f"not declared: {', '.join(judgement.undeclared)}; an admin can declare them with: "
+            "veen recorder init"
         )
-    _print_sealed(found)
+    _print_sealed(judgement)
     if bad or open_ones:
-        raise FailedError(_problem(found, bad, open_ones), "E.RECORD")
+        raise FailedError(_problem(judgement, bad, open_ones), "E.RECORD")
 
 
 def _print_json(
-    found: Judgement,
+    judgement: Judgement,
     verdicts: dict[str, bool | None],
     problems: tuple[list[str], list[str]],
     counts: dict[str, int],
 ) -> None:
     failed = any(problems)
-    code = {"code": "E.RECORD", "detail": _problem(found, *problems)} if failed else {}
-    told = {
-        "findings": [to_json(item) for item in found.findings],
-        "not_judged": {name: found.unjudged[name] for name, good in verdicts.items() if good is None},
-        "hidden": {name: {"sealed": part, "entries": of} for name, (part, of) in found.hidden.items()},
-        "undeclared": found.undeclared,
+    code = {"code": "E.RECORD", "detail": _problem(judgement, *problems)} if failed else {}
+    details = {
+        "findings": [to_json(item) for item in judgement.findings],
+        "not_judged": {name: judgement.unjudged[name] for name, good in verdicts.items() if good is None},
+        "hidden": {name: {"sealed": part, "entries": of} for name, (part, of) in judgement.hidden.items()},
+        "undeclared": judgement.undeclared,
     }
-    print_result({"ok": not failed, **code, "verdicts": verdicts, **told, **counts}, as_json=True)
+    print_result({"ok": not failed, **code, "verdicts": verdicts, **details, **counts}, as_json=True)
     if failed:
         raise typer.Exit(FAILED)
 
 
-def _problem(found: Judgement, bad: list[str], open_ones: list[str]) -> str:
+def _problem(judgement: Judgement, bad: list[str], open_ones: list[str]) -> str:
     """Return in one line which verdicts are bad, and which could not be given and why."""
     parts = [f"bad verdicts: {', '.join(bad)}"] if bad else []
     if open_ones:
-        needed = sorted({stream for name in open_ones for stream in found.unjudged[name]})
+        needed = sorted({stream for name in open_ones for stream in judgement.unjudged[name]})
         parts.append(
             f"not judged: {', '.join(open_ones)}, because {', '.join(needed)} cannot be read; "
             "an admin can share the keys with: veen recorder share"
@@ -129,17 +130,17 @@ def _problem(found: Judgement, bad: list[str], open_ones: list[str]) -> str:
     return "; ".join(parts)
 
 
-def _print_sealed(found: Judgement) -> None:
+def _print_sealed(judgement: Judgement) -> None:
     """Print what could not be read, even with --quiet: no verdict covers it."""
-    told = []
-    if found.unreadable:
-        told.append(
-            f"{found.unreadable} of {counted(found.entries, 'entry')} sealed to other readers: "
+    notes = []
+    if judgement.unreadable:
+        notes.append(
+            f"{judgement.unreadable} of {counted(judgement.entries, 'entry')} sealed to other readers: "
             "types and principals not judged"
         )
-    for name, (sealed, entries) in found.hidden.items():
-        told.append(f"{name}: {sealed} of {counted(entries, 'entry')} sealed to other readers, and ignored")
-    for text in told:
+    for name, (sealed, entries) in judgement.hidden.items():
+        notes.append(f"{name}: {sealed} of {counted(entries, 'entry')} sealed to other readers, and ignored")
+    for text in notes:
         typer.echo(f"veen: {plain(text)}", err=True)
 
 
@@ -166,7 +167,7 @@ def status(
         checkpoint = _last(opened, names, Cadence(every, each))
         spooled = spool_depth(opened.session.home.root)
     shared = known.shared_types
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "streams": rows,
         "shared_types": shared,
         "checkpoint": checkpoint,
@@ -174,31 +175,33 @@ def status(
         "spool": spooled,
     }
     if common.json:
-        print_result({"ok": True, **found}, as_json=True)
+        print_result({"ok": True, **fields}, as_json=True)
         return
     for row in rows:
         typer.echo(plain(_line(row)))
     for event_type, streams in shared.items():
         typer.echo(plain(f"type {event_type} is declared for several streams: {', '.join(streams)}"))
-    told = ("checkpoint", "profile_id", *(("spool",) if spooled else ()))
-    print_result({name: found[name] for name in told}, as_json=False)
+    printed = ("checkpoint", "profile_id", *(("spool",) if spooled else ()))
+    print_result({name: fields[name] for name in printed}, as_json=False)
 
 
-def _rows(opened: Client, known: Configuration, names: list[str], least: int) -> list[dict[str, Any]]:
+def _rows(opened: Client, known: Configuration, names: list[str], min_retention: int) -> list[dict[str, Any]]:
     classes = read_classes(opened)
     rows = []
     for name in names:
-        said = known.streams.get(name)
+        declared = known.streams.get(name)
         heads = {label: last_seq(opened, label) for _, label in stream_labels(opened, name)}
-        wanted = known.kept_for(name, least)
-        good = all(keeps(classes.get(bytes(label)), wanted) for label, entries in heads.items() if entries)
+        retention_sec = known.kept_for(name, min_retention)
+        good = all(
+            keeps(classes.get(bytes(label)), retention_sec) for label, entries in heads.items() if entries
+        )
         own = name in (CHANGES_STREAM, CHECKPOINTS_STREAM)
         rows.append(
             {
                 "stream": name,
-                "state": "own" if own else "undeclared" if said is None else said.state,
+                "state": "own" if own else "undeclared" if declared is None else declared.state,
                 "entries": sum(heads.values()),
-                "event_types": [] if said is None else list(said.event_types),
+                "event_types": [] if declared is None else list(declared.event_types),
                 "retention": "set" if good else "missing",
             }
         )

@@ -149,15 +149,15 @@ def close(whose: WalletEventOptions) -> None:
     """
     with whose.open() as opened:
         state = whose.state(opened)
-        found = whose.find(opened, state)
-        balance = Wallets().state(state.tables, found).balance
+        wallet = whose.find(opened, state)
+        balance = Wallets().state(state.tables, wallet).balance
         if balance and not whose.force:  # WAL-028
             raise FailedError(
                 f"the wallet still holds {balance}, which cannot leave a closed wallet; empty it first, "
                 "or use --force",
                 "WAL.NOT_EMPTY",
             )
-        whose.deliver(opened, state, wal.CLOSE, make_body(wal.CLOSE, wallet_id=found, ts=whose.now))
+        whose.deliver(opened, state, wal.CLOSE, make_body(wal.CLOSE, wallet_id=wallet, ts=whose.now))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,10 +224,10 @@ def transfer(
 
 
 def _metadata(text: str) -> Any:  # noqa: ANN401 - JSON
-    found = json_or_none(text, "--metadata-json")
-    if found is not None and not isinstance(found, dict):
+    metadata = json_or_none(text, "--metadata-json")
+    if metadata is not None and not isinstance(metadata, dict):
         raise UsageError('--metadata-json takes a JSON object, for example {"memo": "rent"}')
-    return found
+    return metadata
 
 
 app.command("approve")(approve.approve)

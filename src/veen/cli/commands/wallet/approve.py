@@ -46,27 +46,27 @@ def approve(
     when = now_or(ts)
     name = hex32(transfer_id, "--transfer-id") if transfer_id else os.urandom(HASH_BYTES)
     digest = approval_hash(wallet_named(from_wallet, "--from"), wallet_named(to, "--to"), amount, when, name)
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "approver": secrets.identity.public_key.hex(),
         "approval_hash": digest.hex(),
         "sig": secrets.identity.sign(digest).hex(),
     }
-    write_bytes(out, json.dumps(found).encode() + b"\n")
-    print_result({"ok": True, "transfer_id": name.hex(), "ts": when, **found, "out": str(out)}, common.json)
+    write_bytes(out, json.dumps(fields).encode() + b"\n")
+    print_result({"ok": True, "transfer_id": name.hex(), "ts": when, **fields, "out": str(out)}, common.json)
 
 
 def check_approvals(approvers: list[str], threshold: int | None, approvals: list[Path], body: Fields) -> None:
     """Reject a transfer without enough approvals."""
     if body["transfer_id"] == ZERO_32:
         raise UsageError("an approved transfer requires the --transfer-id and --ts of its approvals")
-    wanted = _policy(approvers, threshold)
+    policy = _policy(approvers, threshold)
     digest = approval_hash(
         body["wallet_id"], body["to_wallet_id"], body["amount"], body["ts"], body["transfer_id"]
     )
-    good = wanted.approvers(digest, map(_approval, approvals))
-    if len(good) < wanted.threshold:
+    good = policy.approvers(digest, map(_approval, approvals))
+    if len(good) < policy.threshold:
         raise FailedError(
-            f"the transfer has {counted(len(good), 'valid approval')}, but requires {wanted.threshold}",
+            f"the transfer has {counted(len(good), 'valid approval')}, but requires {policy.threshold}",
             "WAL.UNAUTHORIZED_OPERATION",
         )
 
@@ -85,7 +85,7 @@ def _approver(text: str) -> VerifyKey:
 
 def _approval(path: Path) -> tuple[VerifyKey, Signature]:
     try:
-        found = json.loads(read_bytes(path))
-        return VerifyKey(bytes.fromhex(found["approver"])), Signature(bytes.fromhex(found["sig"]))
+        document = json.loads(read_bytes(path))
+        return VerifyKey(bytes.fromhex(document["approver"])), Signature(bytes.fromhex(document["sig"]))
     except (KeyError, TypeError, ValueError, RecursionError):
         raise UsageError(f"{path} is not an approval; create one with: veen wallet approve") from None

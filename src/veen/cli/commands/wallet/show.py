@@ -40,24 +40,24 @@ def reconcile_streams(
     names = list(dict.fromkeys(stream or [MAIN_STREAM]))
     with at.open() as opened:
         overlay = Wallets(reset_rule())
-        found = reconcile([fold_stream(opened, overlay, name).tables for name in names])
+        reconciliation = reconcile([fold_stream(opened, overlay, name).tables for name in names])
     result: dict[str, Any] = {
-        "ok": not found.problems,
+        "ok": not reconciliation.problems,
         "streams": names,
-        "problems": [{"code": item.code, **_transfer(item)} for item in found.problems],
-        "pending": [_transfer(item) for item in found.pending],
+        "problems": [{"code": item.code, **_transfer(item)} for item in reconciliation.problems],
+        "pending": [_transfer(item) for item in reconciliation.pending],
         "currencies": {
             currency: {**asdict(money), "holds": money.holds}
-            for currency, money in sorted(found.currencies.items())
+            for currency, money in sorted(reconciliation.currencies.items())
         },
     }
-    if found.problems:
-        count = len(found.problems)
+    if reconciliation.problems:
+        count = len(reconciliation.problems)
         detail = (
             f"{counted(count, 'transfer')} {by_count(count, 'does', 'do')} not match; "
-            f"the first is {found.problems[0].transfer_id.hex()}"
+            f"the first is {reconciliation.problems[0].transfer_id.hex()}"
         )
-        fail_check(result, detail, found.problems[0].code)
+        fail_check(result, detail, reconciliation.problems[0].code)
     print_result(result, common.json)
 
 
@@ -73,8 +73,8 @@ def _side(side: Side | None) -> dict[str, Any] | None:
     if side is None:
         return None
     epoch, seq, msg_id = side.place
-    place = {"epoch": epoch, "stream_seq": seq, "msg_id": msg_id.hex()}
-    return {"wallet_id": side.wallet.hex(), "other": side.other.hex(), "amount": side.amount, **place}
+    position = {"epoch": epoch, "stream_seq": seq, "msg_id": msg_id.hex()}
+    return {"wallet_id": side.wallet.hex(), "other": side.other.hex(), "amount": side.amount, **position}
 
 
 @command
@@ -92,18 +92,18 @@ def show_wallet(
     """Show the balance and the state of a wallet."""
     with which.open() as opened:
         state = which.state(opened, upto)
-        found: dict[str, Any] = {"ok": True, "stream": which.stream, "upto": _upto(state)}
+        fields: dict[str, Any] = {"ok": True, "stream": which.stream, "upto": _upto(state)}
         if everything:
-            found["wallets"] = state.view()
+            fields["wallets"] = state.view()
         else:
             key = which.find(opened, state)
             view = state[key]
             if not isinstance(view, dict):
                 raise FailedError(f"{which.stream} does not contain wallet {key.hex()}", "WAL.NOT_FOUND")
-            found |= {"wallet_id": key.hex(), **view}
+            fields |= {"wallet_id": key.hex(), **view}
         if violations:
-            found["violations"] = _reports(state)
-    print_result(found, common.json)
+            fields["violations"] = _reports(state)
+    print_result(fields, common.json)
 
 
 def _upto(state: FoldedState) -> int:
@@ -172,30 +172,30 @@ def ledger(
     if only is not None:
         only = overlay.account(only)
         balances = {code: {only: accounts[only]} for code, accounts in balances.items() if only in accounts}
-    shown = {
+    by_currency = {
         code: {key.hex(): value for key, value in sorted(accounts.items())}
         for code, accounts in balances.items()
     }
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "ok": True,
         "stream": stream,
         "from": since,
         "upto": _upto(state),
-        "balances": _chosen(shown, currency_code),
+        "balances": _chosen(by_currency, currency_code),
     }
-    if len(shown) > 1:
-        found["balances_by_currency"] = shown
+    if len(by_currency) > 1:
+        fields["balances_by_currency"] = by_currency
     if forbid_negative:
-        found["rejected"] = _reports(state, "OP.NEGATIVE_BALANCE")
-    print_result(found, common.json)
+        fields["rejected"] = _reports(state, "OP.NEGATIVE_BALANCE")
+    print_result(fields, common.json)
 
 
-def _chosen(shown: dict[str, dict[str, int]], currency_code: str) -> dict[str, int]:
+def _chosen(balances: dict[str, dict[str, int]], currency_code: str) -> dict[str, int]:
     """Return the balances of the only currency, or of the given one (CLI-115)."""
     if currency_code:
-        return shown.get(currency_code, {})
-    if len(shown) > 1:
+        return balances.get(currency_code, {})
+    if len(balances) > 1:
         raise UsageError(
-            f"the ledger has several currencies; choose one with --currency-code: {', '.join(shown)}"
+            f"the ledger has several currencies; choose one with --currency-code: {', '.join(balances)}"
         )
-    return next(iter(shown.values()), {})
+    return next(iter(balances.values()), {})

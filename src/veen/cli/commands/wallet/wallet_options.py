@@ -106,7 +106,7 @@ class WalletSelection:
     realm: RealmOption = labels.DEFAULT_REALM
     stream: WalletStream = MAIN_STREAM
     at: ClientOptions
-    #: The option that names the wallet, for error texts.
+    # The option that names the wallet, for error texts.
     option: ClassVar[str] = "--wallet"
 
     def open(self) -> Client:
@@ -171,15 +171,15 @@ class WalletEventOptions(WalletSelection):
                 f"{wrong[0].detail}; it was not sent; use --force to send it anyway", wrong[0].code
             )
         sent = send_draft(opened, self.stream, _draft(schema, body), under(self.cap))
-        found = judged(opened, _wallets(state), self.stream, sent)
+        verdicts = judged(opened, _wallets(state), self.stream, sent)
         result: dict[str, Any] = {**described(schema, sent), "wallet_id": body["wallet_id"].hex()}
         if schema is TRANSFER:
             own = body["transfer_id"]
             result["transfer_id"] = (transfer_of(sent) if own == ZERO_32 else own).hex()
             result["to_wallet_id"] = body["to_wallet_id"].hex()
-        result |= {"applied": all(verdict.counts for verdict in found), "verdict": _words(found)}
+        result |= {"applied": all(verdict.counts for verdict in verdicts), "verdict": _words(verdicts)}
         if not result["applied"] and not self.force:  # another event was faster
-            fail_check({**result, "ok": False}, found[0].detail, found[0].code)
+            fail_check({**result, "ok": False}, verdicts[0].detail, verdicts[0].code)
         print_result(result, common.json)
 
 
@@ -193,5 +193,5 @@ def _wallets(state: FoldedState) -> Wallets:
     return state.overlay
 
 
-def _words(found: Sequence[Verdict]) -> str:
-    return ", ".join(dict.fromkeys(verdict.code for verdict in found)) or "applied"
+def _words(verdicts: Sequence[Verdict]) -> str:
+    return ", ".join(dict.fromkeys(verdict.code for verdict in verdicts)) or "applied"
