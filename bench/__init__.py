@@ -1,1 +1,1 @@
-"""Speed, measured honestly: every figure beside a floor or a peer from the same run."""
+"""Benchmarks: every figure is compared with a floor or a peer measured in the same run."""

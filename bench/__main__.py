@@ -27,12 +27,12 @@ class Target:
 
     def bounds(self, us: float, factor: float) -> list[tuple[str, bool]]:
         """Return each limit as text, and whether it was met."""
-        asked = []
+        bounds = []
         if self.max_us is not None:
-            asked.append((f"<= {self.max_us:g} us", us <= self.max_us))
+            bounds.append((f"<= {self.max_us:g} us", us <= self.max_us))
         if self.max_ratio is not None:
-            asked.append((f"<= {self.max_ratio:g} x", factor <= self.max_ratio))
-        return asked
+            bounds.append((f"<= {self.max_ratio:g} x", factor <= self.max_ratio))
+        return bounds
 
 
 TARGETS = [
@@ -41,7 +41,7 @@ TARGETS = [
     Target("seal + sign", "bare primitives", max_ratio=1.6),
     Target("MMR append + root", "bare verify", max_us=12),
     Target("verify inclusion", "bare verify", max_us=60),
-    # Without a target: they show what to optimise next.
+    # Without a target: these show what to optimize next.
     Target("decode + verify inclusion", "bare verify"),
     Target("verify consistency", "bare verify"),
     Target("open MSG", "bare x25519 exchange"),

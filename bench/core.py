@@ -1,4 +1,4 @@
-"""What the core library costs, beside the bare primitives that it can not do without."""
+"""Cost of the core library, compared with the bare primitives that it needs."""
 
 import os
 from collections.abc import Iterator
@@ -35,10 +35,10 @@ PROOF_SIZE = 2**20
 
 
 class Subjects:
-    """One writer, one reader and one message, and all that is measured on them."""
+    """One writer, one reader and one message, and everything that is measured with them."""
 
     def __init__(self) -> None:
-        """Make keys and the messages that are measured."""
+        """Create the keys and messages that are measured."""
         self.seed = os.urandom(32)
         self.key = SigningKey.from_seed(self.seed)
         self.reader = hpke.ReaderKey.from_secret(ReaderSecretKey(os.urandom(32)))
@@ -85,7 +85,7 @@ class Subjects:
         header = self.header.encode()
 
         def primitives_of_a_message() -> None:
-            """Do what sealing and signing can not do without, in the order in which they need it."""
+            """Run the primitives that sealing and signing need, in the same order."""
             crypto_scalarmult_base(os.urandom(32))
             crypto_scalarmult(scalar, self.reader_pk)
             ChaCha20Poly1305(key).encrypt(bytes(12), header, digest)
@@ -170,7 +170,7 @@ class Subjects:
 
 
 def _appends() -> Iterator[bytes]:
-    """Append to a range of about a million leaves for ever, asking for each root."""
+    """Append leaves to a range of about a million, endlessly, and yield the root after each."""
     start = Peaks(PROOF_SIZE - 1, tuple(NodeHash(os.urandom(32)) for _ in range(20)))
     leaves = cycle([os.urandom(32) for _ in range(997)])
     peaks = start
@@ -180,7 +180,7 @@ def _appends() -> Iterator[bytes]:
 
 
 def _inclusion_at(size: int) -> tuple[LeafHash, MmrProof, bytes, int]:
-    """Make a proof at a power of two without its million leaves: its siblings can be anything."""
+    """Create a proof at a power of two without its million leaves: the siblings can be arbitrary."""
     seq = size // 3 * 2
     leaf = LeafHash(os.urandom(32))
     acc = NodeHash(leaf)

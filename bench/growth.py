@@ -1,4 +1,4 @@
-"""The storage rows of the report: commits beside bare writes, and how costs grow with the log."""
+"""The storage rows of the report: commits compared with bare writes, and how costs grow with the log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,15 +6,16 @@ from statistics import median
 
 from bench.measure import Result, best_us, ratio, time_all
 from bench.storage import BATCH, Commits, Log, open_files, resident_bytes, scratch, timed
+from veen.stdx.grammar import counted
 from veen.storage.write.writer import Options
 
 _SMALL = 50_000
-#: Entries spread over many labels: the second of the two shapes a log has.
+# A log has few labels or many; this is the second case.
 _MANY_LABELS = 10_000
 
 
 def measure_storage(entries: int, labels: int, rounds: int) -> Iterator[Result]:
-    """Run everything of the storage engine and judge it, one group of rows after the other."""
+    """Measure the storage engine, one group of rows after the other."""
     with scratch() as root:
         yield from _commits(root / "commits", rounds)
         for count in (1, _MANY_LABELS):
@@ -52,7 +53,7 @@ def _growth(root: Path, labels: int, entries: int, rounds: int) -> list[Result]:
     openings = {log.entries: [timed(log.reopen) for _ in range(9)] for log in (small, large)}
     works = small.works("small") | large.works("large")
     times = time_all(works, rounds=rounds, batch_sec=0.02)
-    suffix = f"{labels} label{'s' if labels > 1 else ''}"
+    suffix = counted(labels, "label")
     for name in small.works(""):
         stem = name.removesuffix(", ")
         growth = ratio(times, f"{stem}, large", f"{stem}, small")
@@ -68,7 +69,7 @@ def _growth(root: Path, labels: int, entries: int, rounds: int) -> list[Result]:
 
 
 def _cold_start(log: Log) -> float:
-    """Return how long a start takes after a crash, with a journal that was about to be moved."""
+    """Return the seconds of a start after a crash, with a journal segment that is nearly full."""
     full = Options().segment_bytes - BATCH * 700
     while log.writer.journal_bytes < full:
         log.append()

@@ -1,4 +1,4 @@
-"""Interleaved measurement: subjects and floors take turns, so that a busy machine slows all of them alike."""
+"""Interleaved measurement: subjects and floors alternate, so that other load slows all of them alike."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A row of the report, measured."""
+    """A measured row of the report."""
 
     subject: str
     us: float
@@ -21,7 +21,7 @@ class Result:
 
 
 def time_all(works: Mapping[str, Work], *, rounds: int, batch_sec: float) -> dict[str, list[float]]:
-    """Return seconds per call, one figure a round, for every piece of work."""
+    """Return the seconds per call of each work, one value per round."""
     calls = {name: _calls_for(work, batch_sec) for name, work in works.items()}
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
@@ -42,10 +42,10 @@ def _calls_for(work: Work, batch_sec: float) -> int:
 
 
 def ratio(times: Mapping[str, list[float]], subject: str, floor: str) -> float:
-    """Return the median over rounds of subject / floor, each round by itself."""
+    """Return the median over all rounds of subject / floor."""
     return float(median(mine / bare for mine, bare in zip(times[subject], times[floor], strict=True)))
 
 
 def best_us(times: Mapping[str, list[float]], name: str) -> float:
-    """Return the best round in microseconds: what the code costs when nothing else runs."""
+    """Return the best round in microseconds, which approximates the cost on an idle machine."""
     return min(times[name]) * 1e6

@@ -1,4 +1,4 @@
-"""The overlay rows of the report: what it costs to look up a state, and to go on, as the log grows."""
+"""The overlay rows of the report: the cost of lookups and of folding more events as the log grows."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -29,14 +29,14 @@ _STREAM = StreamId(sha256(b"stream").digest())
 
 
 def measure_overlays(events: int, rounds: int) -> Iterator[Result]:
-    """Run everything of the overlays and judge it."""
+    """Measure folds, lookups and incremental folds."""
     yield from measure_folds(rounds)
     with scratch() as root:
         yield from _growth(root, events, rounds)
 
 
 def _events(start: int) -> Iterator[Record]:
-    """Yield writes to registers, from a number on: keys in no order, as people write them."""
+    """Yield writes to registers in random order of keys; numbers begin at ``start``."""
     seq = start
     while True:
         key = sha256(seq.to_bytes(8, "big")).digest()
@@ -48,7 +48,7 @@ def _events(start: int) -> Iterator[Record]:
 
 
 class _Log:
-    """Summaries of a stream, kept in a file as a client keeps them."""
+    """Summaries of a stream, stored in a file as in a client directory."""
 
     def __init__(self, root: Path, events: int) -> None:
         root.mkdir()
@@ -57,7 +57,7 @@ class _Log:
         self.count = 0
         self.build_sec = 0.0
         self._fill(events)
-        self._rng = Random(7)  # noqa: S311 - any places will do
+        self._rng = Random(7)  # noqa: S311 - any positions will do
         self.tree = TreeReader(self._file.snapshot(), LwwMap())
 
     def _fill(self, events: int) -> None:
@@ -77,7 +77,7 @@ class _Log:
         self.count += count
 
     def add(self) -> None:
-        """Fold the next events, as one who comes back later, and keep their summaries."""
+        """Fold the next events, like a client that returns later, and store their summaries."""
         with self._file.writing() as writing:
             self._append(TreeWriter(writing.rows, LwwMap(), _STREAM), _PORTION)
 
@@ -85,7 +85,7 @@ class _Log:
         return b"key %d" % self._rng.randrange(_KEYS)
 
     def works(self, name: str) -> dict[str, Work]:
-        """Return what is looked up."""
+        """Return the lookups."""
         return {
             f"key at a position, {name}": self.look_up,
             f"key over a range, {name}": self.look_up_range,
@@ -93,11 +93,11 @@ class _Log:
         }
 
     def look_up(self) -> object:
-        """Return the state of one key at any position."""
+        """Return the state of one key at a random position."""
         return self.tree.tables((0, self._rng.randrange(1, self.count))).get("registers", self._key())
 
     def look_up_range(self) -> object:
-        """Return what a range has done to one key."""
+        """Return the changes of one key in a range."""
         first, last = sorted((self._rng.randrange(1, self.count), self._rng.randrange(1, self.count)))
         return self.tree.tables((0, last), (0, first)).get("registers", self._key())
 
@@ -106,14 +106,14 @@ class _Log:
         return self.tree.tables(self.tree.end).get("registers", self._key())
 
 
-#: What is looked up, and how long it may take.
+# Lookups, and the microseconds that each may take.
 _LOOKS = {"key at a position": 5000, "key over a range": None, "key at the end": None}
 
 
 def _growth(root: Path, events: int, rounds: int) -> Iterator[Result]:
     small, large = _Log(root / "small", _SMALL), _Log(root / "large", events)
     us = large.build_sec / events * 1e6
-    yield Result("summaries of an event, kept", round(us, 2), "events/s", round(1e6 / us), "", None)
+    yield Result("summaries of an event, stored", round(us, 2), "events/s", round(1e6 / us), "", None)
     times = time_all({**small.works("small"), **large.works("large")}, rounds=rounds, batch_sec=0.02)
     for what, most_us in _LOOKS.items():
         us = best_us(times, f"{what}, large")

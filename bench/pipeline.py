@@ -1,4 +1,4 @@
-"""The pipeline rows of the report: Spark beside bare loops and plain processes, over the same entries.
+"""The pipeline rows of the report: Spark compared with bare loops and plain processes, on the same entries.
 
 Figures are microseconds for one entry with all cores at work, unless the row says what they are.
 """
@@ -47,36 +47,36 @@ _CORES = os.cpu_count() or 1
 _MSG_TAG, _RECEIPT_TAG = tag_prefix("veen/sig") + b"\x89", tag_prefix("veen/sig") + b"\x86"
 _PORTION = 1_000
 _SMALL = 10_000
-#: Java gets quicker for some rounds; the best one counts, here and beside.
+# The JVM gets faster during the first rounds; the best round counts, also of what is compared.
 _FOLD_ROUNDS = 7
 _ROUNDS = 4
 
-#: Seconds, one figure a round.
+# Seconds, one value per round.
 Times = dict[str, list[float]]
 
 
-def measure_pipeline(entries: int, place: str = "") -> Iterator[Result]:
-    """Run everything of the pipeline and judge it; a log at ``place`` is made once and used again."""
-    with _kept(place) as root:
-        made = BenchLog(root)
-        with _opened(made.root) as log:
+def measure_pipeline(entries: int, directory: str = "") -> Iterator[Result]:
+    """Measure the pipeline; a log at ``directory`` is created once and reused."""
+    with _kept(directory) as root:
+        bench_log = BenchLog(root)
+        with _opened(bench_log.root) as log:
             missing = entries - sum(head.last_seq for head in log.heads().values())
         if missing > 0:
-            made.grow(missing, _CORES)
-        made.close()
-        yield from _verification(made)
-        yield from _scaling(made)
-        yield from _ingest(made)
+            bench_log.grow(missing, _CORES)
+        bench_log.close()
+        yield from _verification(bench_log)
+        yield from _scaling(bench_log)
+        yield from _ingest(bench_log)
         with session.running(app="bench", master=f"local[{_CORES},3]") as spark:
             yield from measure_folds(spark, entries, _FOLD_ROUNDS)
         yield _cold()
-        yield _memory(made)
+        yield _memory(bench_log)
 
 
 @contextmanager
-def _kept(place: str) -> Iterator[Path]:
-    if place:
-        yield Path(place)
+def _kept(directory: str) -> Iterator[Path]:
+    if directory:
+        yield Path(directory)
     else:
         with scratch() as root:
             yield root
@@ -93,7 +93,7 @@ def _opened(root: Path) -> Iterator[Log]:
 
 @contextmanager
 def _beside(cores: int) -> Iterator[tuple[SparkSession, Pool]]:
-    """Have Spark and plain processes, which are forked while there are no threads yet."""
+    """Run Spark beside a pool of processes, which are forked before there are threads."""
     with Pool(cores) as pool, session.running(app="bench", master=f"local[{cores},3]") as spark:
         yield spark, pool
 
@@ -104,23 +104,23 @@ def _timed(work: Callable[[], object]) -> float:
     return perf_counter() - start
 
 
-def _share(row: str, times: Times, subject: str, floor: str, least: float) -> Result:
-    """Tell how much of a floor's speed a subject has."""
+def _share(row: str, times: Times, subject: str, floor: str, min_share: float) -> Result:
+    """Return the row for the share of a floor's speed that a subject reaches."""
     share = ratio(times, floor, subject)
     us = round(best_us(times, subject), 2)
-    return Result(row, us, floor, round(share, 3), f">= {least:g}", share >= least)
+    return Result(row, us, floor, round(share, 3), f">= {min_share:g}", share >= min_share)
 
 
 # --- verification -------------------------------------------------------------------------------------------
 
 
-def _verification(made: BenchLog) -> Iterator[Result]:
-    """Measure all checks over the entries of one label, and the others over all labels.
+def _verification(bench_log: BenchLog) -> Iterator[Result]:
+    """Measure the level full on the entries of one label, and the other levels on all labels.
 
-    The speed of a machine that is shared changes within seconds: what is compared takes turns, a few times.
+    The speed of a shared machine changes within seconds: the subjects alternate, a few times.
     """
     times: Times = {}
-    with _beside(_CORES) as (spark, pool), _opened(made.root) as log:
+    with _beside(_CORES) as (spark, pool), _opened(bench_log.root) as log:
         label, parts = _one_label(log, 3)
         count, total = (sum(part.count for part in some) for some in (parts, log.plan()))
         _verify(spark, log, Level.FRAMES)  # warm
@@ -133,22 +133,22 @@ def _verification(made: BenchLog) -> Iterator[Result]:
     name = f"verify full, {count} entries"
     yield _share(name, times, "spark", "bare libsodium loop", 0.80)
     yield _share(name, times, "spark", "plain processes", 0.95)
-    for level, least in (("frames", 180_000), ("roots", 100_000)):
+    for level, min_rate in (("frames", 180_000), ("roots", 100_000)):
         best = min(times[level])
         rate = 1 / best / _CORES
-        text = f">= {least // 1000}k /s/core"
+        text = f">= {min_rate // 1000}k /s/core"
         yield Result(
             f"verify {level}, a core",
             round(best * 1e6, 2),
             "entries/s/core",
             round(rate),
             text,
-            rate >= least,
+            rate >= min_rate,
         )
 
 
 def _one_label(log: Log, nth: int) -> tuple[Label, list[Part]]:
-    """Return a label by its size, the smallest is the first, and its parts."""
+    """Return the label that is n-th by size, the smallest first, and its partitions."""
     head = sorted(log.heads().values(), key=lambda head: head.last_seq)[nth - 1]
     return head.label, log.plan({head.label: (head.first_seq, head.last_seq)}, parts=4 * _CORES)
 
@@ -162,25 +162,25 @@ def _verify(spark: SparkSession, log: Log, level: Level, label: Label | None = N
 
 
 def _plain(pool: Pool, parts: Sequence[Part], keys: HubKeys) -> float:
-    """Return how long the same kernel takes in plain processes."""
+    """Return the seconds of the same kernel in plain processes."""
     tasks = [PartTask(number, part) for number, part in enumerate(parts)]
     return _timed(lambda: pool.map(partial(_check, keys=keys), tasks, chunksize=1))
 
 
 def _check(task: PartTask, keys: HubKeys) -> int:
-    found = check_part(task, Level.FULL, keys)
-    assert not found.faults
-    return found.entries
+    findings = check_part(task, Level.FULL, keys)
+    assert not findings.faults
+    return findings.entries
 
 
 def _bare(pool: Pool, parts: Sequence[Part], keys: HubKeys, processes: int = _CORES) -> float:
-    """Return what an entry costs a loop that does nothing but verify its two signatures, on some cores."""
+    """Return the seconds per entry of a loop that only verifies its two signatures, on some cores."""
     loop = partial(_bare_loop, hub_pk=keys.identity.hub_keys[0].hub_pk)
     return _each(pool, loop, parts, processes)
 
 
 def _each(pool: Pool, loop: Callable[[Part], float], parts: Sequence[Part], processes: int = _CORES) -> float:
-    """Return seconds for each entry of a loop over parts; what it prepares does not count."""
+    """Return the seconds per entry of a loop over partitions, without its preparation."""
     return sum(pool.map(loop, parts, chunksize=1)) / processes / sum(part.count for part in parts)
 
 
@@ -202,12 +202,12 @@ def _bare_loop(part: Part, hub_pk: bytes) -> float:
     return perf_counter() - start_at
 
 
-def _scaling(made: BenchLog) -> Iterator[Result]:
-    """Measure one core beside two, over the same label; and the bare loop, which shows what two are worth."""
+def _scaling(bench_log: BenchLog) -> Iterator[Result]:
+    """Compare one core with two on the same label; the bare loop shows what the second core is worth."""
     times: Times = {}
     for _ in range(3):
         for cores in (1, 2):
-            with _beside(cores) as (spark, pool), _opened(made.root) as log:
+            with _beside(cores) as (spark, pool), _opened(bench_log.root) as log:
                 label, parts = _one_label(log, 2)
                 _verify(spark, log, Level.FRAMES, label)  # warm
                 times.setdefault(f"spark {cores}", []).append(_verify(spark, log, Level.FULL, label))
@@ -222,20 +222,22 @@ def _scaling(made: BenchLog) -> Iterator[Result]:
 # --- ingest -------------------------------------------------------------------------------------------------
 
 
-def _ingest(made: BenchLog) -> Iterator[Result]:
-    keyring = load_keyring(made.client)
-    with scratch() as place, _beside(_CORES) as (spark, pool):
-        small = BenchLog(place / "small")
+def _ingest(large: BenchLog) -> Iterator[Result]:
+    keyring = load_keyring(large.client)
+    with scratch() as directory, _beside(_CORES) as (spark, pool):
+        small = BenchLog(directory / "small")
         small.grow(_SMALL)
-        _more(spark, small, place / "small-lake")  # warm
-        with _opened(made.root) as log:
-            yield from _beside_opening(spark, pool, log, keyring, place)
-            _take(spark, log, keyring, place / "lake")
+        _more(spark, small, directory / "small-lake")  # warm
+        with _opened(large.root) as log:
+            yield from _beside_opening(spark, pool, log, keyring, directory)
+            _ingest_all(spark, log, keyring, directory / "lake")
             count = sum(head.last_seq for head in log.heads().values())
         times: Times = {}
         for _ in range(_ROUNDS):
-            for name, log_made in (("small", small), ("", made)):
-                times.setdefault(name, []).append(_more(spark, log_made, place / f"{name}-lake".strip("-")))
+            for name, log_made in (("small", small), ("", large)):
+                times.setdefault(name, []).append(
+                    _more(spark, log_made, directory / f"{name}-lake".strip("-"))
+                )
         factor = ratio(times, "", "small")
         yield Result(
             f"ingest {_PORTION} more, into {count}",
@@ -249,36 +251,38 @@ def _ingest(made: BenchLog) -> Iterator[Result]:
 
 
 def _beside_opening(
-    spark: SparkSession, pool: Pool, log: Log, keyring: Keyring, place: Path
+    spark: SparkSession, pool: Pool, log: Log, keyring: Keyring, directory: Path
 ) -> Iterator[Result]:
-    """Take one label in, a few times, beside loops that do nothing but open, or verify and open."""
+    """Ingest one label, a few times, compared with loops that only open, or verify and open."""
     label, parts = _one_label(log, 2)
     count = sum(part.count for part in parts)
-    stream = next(found for name in STREAMS if label in log.labels_of(found := stream_id(name)).values())
+    stream = next(
+        stream_of for name in STREAMS if label in log.labels_of(stream_of := stream_id(name)).values()
+    )
     times: Times = {}
     for nth in range(_ROUNDS):
         verifying, opening = _bare(pool, parts, log.keys), _each(pool, _open_loop, parts)
         times.setdefault("bare open alone", []).append(opening)
         times.setdefault("bare verify + open", []).append(verifying + opening)
-        taken = _timed(partial(_take, spark, log, keyring, place / f"lake {nth}", stream))
-        times.setdefault("ingest", []).append(taken / count)
+        seconds = _timed(partial(_ingest_all, spark, log, keyring, directory / f"lake {nth}", stream))
+        times.setdefault("ingest", []).append(seconds / count)
     name = f"ingest, {count} entries"
     yield _share(name, times, "ingest", "bare verify + open", 0.6)
     yield _share(name, times, "ingest", "bare open alone", 0.6)
 
 
-def _take(spark: SparkSession, log: Log, keyring: Keyring, place: Path, *streams: StreamId) -> None:
-    with sharing(spark, keyring) as shared, lock_lake(place, create=True) as lake:
+def _ingest_all(spark: SparkSession, log: Log, keyring: Keyring, directory: Path, *streams: StreamId) -> None:
+    with sharing(spark, keyring) as shared, lock_lake(directory, create=True) as lake:
         Ingest(spark, lake, log, keyring=keyring, shared=shared, streams=streams).run()
 
 
-def _more(spark: SparkSession, made: BenchLog, place: Path) -> float:
-    again = BenchLog(made.root.parent)
-    again.grow(_PORTION)
-    again.close()
-    keyring = load_keyring(made.client)
-    with _opened(made.root) as log:
-        return _timed(partial(_take, spark, log, keyring, place))
+def _more(spark: SparkSession, bench_log: BenchLog, directory: Path) -> float:
+    grown = BenchLog(bench_log.root.parent)
+    grown.grow(_PORTION)
+    grown.close()
+    keyring = load_keyring(bench_log.client)
+    with _opened(bench_log.root) as log:
+        return _timed(partial(_ingest_all, spark, log, keyring, directory))
 
 
 def _open_loop(part: Part) -> float:
@@ -291,13 +295,13 @@ def _open_loop(part: Part) -> float:
     return perf_counter() - start
 
 
-# --- a command from the beginning ---------------------------------------------------------------------------
+# --- a command, including its start -------------------------------------------------------------------------
 
 
 def _cold() -> Result:
     """Measure ``veen pipeline verify`` of a small log, from its start to its verdict."""
-    with scratch() as place:
-        small = BenchLog(place)
+    with scratch() as directory:
+        small = BenchLog(directory)
         small.grow(1_000, _CORES)
         small.close()
         seconds = min(_timed(partial(_command, small.root)) for _ in range(3))
@@ -311,9 +315,9 @@ def _cold() -> Result:
     )
 
 
-def _memory(made: BenchLog) -> Result:
-    """Verify everything with 1 GB for the driver's Java; tell how much memory its Python has used."""
-    report = _command(made.root, "--driver-memory", "1g")
+def _memory(log: BenchLog) -> Result:
+    """Verify the log with 1 GB for the driver's JVM; return the peak memory of its Python processes."""
+    report = _command(log.root, "--driver-memory", "1g")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return Result(
         f"verify {report['entries']} with 1 GB",
@@ -328,5 +332,5 @@ def _memory(made: BenchLog) -> Result:
 def _command(log: Path, *options: str) -> dict[str, object]:
     command = [sys.executable, "-m", "veen.cli.main", "pipeline", "verify", str(log), "--json", *options]
     done = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603 - our own
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    report: dict[str, object] = json.loads(done.stdout)
+    return report

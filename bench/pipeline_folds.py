@@ -1,4 +1,4 @@
-"""The fold rows of the pipeline: typed events to state on Spark, beside SQL for just that."""
+"""The fold rows of the pipeline: typed events to state on Spark, compared with SQL for one overlay."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,12 +27,12 @@ from veen.pipeline.open.typed_columns import EventTable, ints_of
 
 _KEYS = 100_000
 _WALLETS = 10_000
-#: One wallet in so many has nothing and spends all the same.
+# One wallet in this many is empty, and spends nevertheless.
 _POOR = 50
 _T0 = 1_700_000_000
 _STREAM = StreamId(sha256(b"stream").digest())
 _DAY = 86_400
-#: About as many bytes as a transfer has.
+# The approximate size of a transfer in bytes.
 _BODY = 180
 _FILES = 4
 _DECODED = 100_000
@@ -41,14 +41,14 @@ Numbers = npt.NDArray[np.int64]
 
 
 def measure_folds(spark: SparkSession, events: int, rounds: int) -> Iterator[Result]:
-    """Fold typed events that are cached, and decode records into such events."""
+    """Measure folds of cached typed events, and the decoding of records into such events."""
     rng = np.random.default_rng(7)
     with scratch() as root:
-        for overlay, made, bare in (
+        for overlay, columns, bare in (
             (LwwMap(), _registers(rng, events), _bare_registers),
             (GCounter(), _counts(rng, events), _bare_counts),
         ):
-            with _cached(spark, root / overlay.name, FORMS[type(overlay)].table, made) as rows:
+            with _cached(spark, root / overlay.name, FORMS[type(overlay)].table, columns) as rows:
                 yield from _beside_bare(overlay, rows, events, bare, rounds)
         with _cached(spark, root / "wallet", FORMS[Wallets].table, _wallets(rng, events)) as rows:
             yield _rate(Wallets(), rows, events, rounds)
@@ -63,7 +63,7 @@ def _hashes(numbers: Numbers) -> list[bytes]:
 
 
 def _named(numbers: Numbers) -> pa.Array:
-    """Return 32 bytes for each number."""
+    """Return an id of 32 bytes for each number."""
     used, places = np.unique(numbers, return_inverse=True)
     return pa.array(_hashes(used), pa.binary()).take(pa.array(places))
 
@@ -103,14 +103,14 @@ def _kind(*schemas: Schema) -> list[int]:
 
 
 def _wallets(rng: np.random.Generator, count: int) -> dict[str, pa.Array]:
-    """Open and fill wallets, then deposit, withdraw, transfer and set limits; one event in 100 is refused."""
+    """Open and fill wallets, then deposit, withdraw, transfer and set limits; 1% of it is rejected."""
     wallets = min(_WALLETS, count // 10)
     kinds = rng.choice(
         _kind(wal.DEPOSIT, wal.WITHDRAW, wal.TRANSFER, wal.LIMIT), size=count, p=[0.48, 0.4, 0.1, 0.02]
     )
     own = rng.integers(wallets, size=count)
     amount = rng.integers(1, 100, size=count)
-    # First all are opened, then those that are not poor get something.
+    # First all are opened, then all but the poor ones are filled.
     kinds[: 2 * wallets] = np.repeat(_kind(wal.OPEN, wal.DEPOSIT), wallets)
     own[: 2 * wallets] = np.tile(np.arange(wallets), 2)
     is_poor = own % _POOR == 0
@@ -145,7 +145,7 @@ def _only(values: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
 def _cached(
     spark: SparkSession, path: Path, table: EventTable, columns: dict[str, pa.Array]
 ) -> Iterator[DataFrame]:
-    """Keep typed events in memory."""
+    """Cache typed events in memory."""
     count = len(columns["epoch"])
     columns.setdefault("kind", pa.array(np.zeros(count, np.int32)))
     arrays = [
@@ -173,22 +173,24 @@ def _written(path: Path, table: pa.Table) -> None:
 
 def _bare_registers(events: DataFrame) -> object:
     best = F.max(F.struct("ts", "stream_seq", "value")).alias("best")
-    found = events.groupBy("key").agg(best).select("key", "best.*").toArrow()
+    winners = events.groupBy("key").agg(best).select("key", "best.*").toArrow()
     names = ("stream_seq", "value")
-    rest = zip(ints_of(found.column("ts")), *(found.column(name).to_pylist() for name in names), strict=True)
-    return dict(zip(found.column("key").to_pylist(), rest, strict=True))
+    rest = zip(
+        ints_of(winners.column("ts")), *(winners.column(name).to_pylist() for name in names), strict=True
+    )
+    return dict(zip(winners.column("key").to_pylist(), rest, strict=True))
 
 
 def _bare_counts(events: DataFrame) -> object:
-    found = events.groupBy("shard").agg(F.sum("delta").alias("total")).toArrow()
-    return dict(zip(found.column("shard").to_pylist(), ints_of(found.column("total")), strict=True))
+    totals = events.groupBy("shard").agg(F.sum("delta").alias("total")).toArrow()
+    return dict(zip(totals.column("shard").to_pylist(), ints_of(totals.column("total")), strict=True))
 
 
 def _folding(overlay: Overlay, rows: DataFrame) -> Work:
     def work() -> object:
-        found = FORMS[type(overlay)].fold(rows, overlay, _STREAM)
-        assert found is not None
-        return found
+        folded = FORMS[type(overlay)].fold(rows, overlay, _STREAM)
+        assert folded is not None
+        return folded
 
     return work
 
@@ -210,7 +212,7 @@ def _beside_bare(
 
 
 def _rate(overlay: Overlay, rows: DataFrame, events: int, rounds: int) -> Result:
-    """Fold wallets: some of their events are refused, and credits with them."""
+    """Fold wallets: some of their debits are rejected, and so are the credits of these."""
     times = time_all({"fold": _folding(overlay, rows)}, rounds=rounds, batch_sec=0)
     us = best_us(times, "fold") / events
     rate = round(1e6 / us)

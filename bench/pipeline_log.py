@@ -1,4 +1,4 @@
-"""A log for the pipeline to work on: real messages, sealed and signed, in a hub's data directory."""
+"""A log for the pipeline: real messages, sealed and signed, in a hub's data directory."""
 
 import os
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ from veen.hub.home import create_home, open_home
 from veen.hub.keyring import CheckpointSigner, KeyRing, signing
 from veen.storage import Binding, RealFilesystem, Writer
 
-#: Parts of a hundred: a few busy streams, and quiet ones.
+# Shares in percent: a few busy streams, and quiet ones.
 _SHARES = (40, 25, 20, 10, 5)
 STREAMS = tuple(f"stream {nth}" for nth in range(len(_SHARES)))
 _CLIENTS = 16
 _BATCH = 512
 _SCHEMA = labels.schema_id("chat.v1")
-#: Sealed, signed and framed with its receipt an entry has about 640 bytes.
+# Sealed, signed and framed with its receipt, an entry has about 640 bytes.
 _BODY = b'{"text": "a line of a chat, as long as people write them"}'
 _START = 1_700_000_000
 _PROFILE = Profile(epoch_sec=0, pad_block=0)
@@ -40,7 +40,7 @@ _PROFILE = Profile(epoch_sec=0, pad_block=0)
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """A message to be made."""
+    """A message to create."""
 
     label: Label
     client: int
@@ -79,7 +79,7 @@ def _made(order: _Order) -> Msg:
 
 
 class BenchLog:
-    """A data directory that can be made larger, and a client who can read it."""
+    """A data directory that can grow, and a client that can read it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "hub"
@@ -112,7 +112,7 @@ class BenchLog:
         ClientHome.create(self.client, secrets, now=int(time()))
 
     def grow(self, count: int, processes: int = 0) -> None:
-        """Add entries; messages are made by several processes, if any; this one stores them."""
+        """Add entries; messages are created by this many processes, or by this one, which stores them."""
         signer = CheckpointSigner(
             self._ring,
             epoch_sec=0,
@@ -125,9 +125,9 @@ class BenchLog:
         start = sum(writer.reader.last_seq(label) for label in self._labels)
         orders = self._orders(writer, start, count)
         with Pool(processes) if processes else nullcontext() as pool:
-            made = map(_made, orders) if pool is None else pool.imap(_made, orders, chunksize=64)
+            messages = map(_made, orders) if pool is None else pool.imap(_made, orders, chunksize=64)
             done = start
-            while portion := list(islice(made, _BATCH)):
+            while portion := list(islice(messages, _BATCH)):
                 batch = writer.batch()
                 for msg in portion:
                     record = NewEntry.of_msg(msg)
@@ -147,15 +147,15 @@ class BenchLog:
         for number in range(start, start + count):
             label = self._labels[shares[by_hundred[number % 100]]]
             client = number * 7 % _CLIENTS
-            place = label, client
-            if place not in known:
+            client_of_label = label, client
+            if client_of_label not in known:
                 cursor = writer.reader.client(label, _client(client).public_key)
-                known[place] = cursor.client_seq, cursor.prev_ack
-            seq, ack = known[place]
+                known[client_of_label] = cursor.client_seq, cursor.prev_ack
+            seq, ack = known[client_of_label]
             yield _Order(label, client, seq + 1, ack)
             heads[label] += 1
-            known[place] = seq + 1, heads[label]
+            known[client_of_label] = seq + 1, heads[label]
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         self._fs.close()

@@ -1,4 +1,4 @@
-"""The query rows of the report: warm queries over a lake, beside the same by hand and the bare loop."""
+"""The query rows of the report: warm queries of a lake, compared with hand-written SQL and a bare loop."""
 
 import os
 import shutil
@@ -24,19 +24,19 @@ from veen.query.timestamps import format_time
 _CORES = os.cpu_count() or 1
 _ROUNDS = 5
 _DAY = 86_400
-#: By which fields the whole table is grouped.
+# The whole table is grouped by these fields.
 _GROUPS = ("event_type", "origin")
 
 
-def measure_query(events: int, place: str = "") -> Iterator[Result]:
-    """Run everything of queries and judge it; a log and a lake at ``place`` are made once."""
-    with _kept(place) as root, _beside(_CORES) as (spark, pool):
-        made = QueryLog(root / "query", events)
-        made.make(spark, _CORES)
-        asking = _Asking(spark, made)
+def measure_query(events: int, directory: str = "") -> Iterator[Result]:
+    """Measure queries; a log and a lake at ``directory`` are created once and reused."""
+    with _kept(directory) as root, _beside(_CORES) as (spark, pool):
+        query_log = QueryLog(root / "query", events)
+        query_log.make(spark, _CORES)
+        asking = _Asking(spark, query_log)
         yield from asking.selective()
         yield asking.grouped()
-        with _opened(made.root) as log:
+        with _opened(query_log.root) as log:
             (head,) = log.heads().values()
             parts = log.plan({head.label: (head.first_seq, head.last_seq)}, parts=4 * _CORES)
             times: dict[str, list[float]] = {}
@@ -54,17 +54,17 @@ def measure_query(events: int, place: str = "") -> Iterator[Result]:
         )
 
 
-def _asked(**said: object) -> Descriptor:
-    return normalize({"query_id": "q-bench", "scope": [STREAM], **said}, lambda: "q-bench")  # type: ignore[dict-item]
+def _asked(**members: object) -> Descriptor:
+    return normalize({"query_id": "q-bench", "scope": [STREAM], **members}, lambda: "q-bench")  # type: ignore[dict-item]
 
 
 class _Asking:
-    """A lake that is asked again and again."""
+    """A lake, and the measured queries of it."""
 
-    def __init__(self, spark: SparkSession, made: QueryLog) -> None:
+    def __init__(self, spark: SparkSession, query_log: QueryLog) -> None:
         self._spark = spark
-        self._made = made
-        self._out = made.place / "answer"
+        self._made = query_log
+        self._out = query_log.directory / "answer"
 
     def _run(self, descriptor: Descriptor, few_rows: int | None = None) -> None:
         shutil.rmtree(self._out, ignore_errors=True)
@@ -74,7 +74,7 @@ class _Asking:
         engine.run(descriptor, result_id="r-bench", out=self._out, executed_at=START)
 
     def selective(self) -> Iterator[Result]:
-        """Ask for one subject and one day: how long, without Spark and on it, and how much is read."""
+        """Query one subject and one day: seconds without Spark and on Spark, and the share that is read."""
         day = {"from": format_time(START + 12 * _DAY), "to": format_time(START + 13 * _DAY)}
         query = _asked(filter={"subject_id": subject(17), "time": day})
         share = self._share(query)
@@ -118,7 +118,7 @@ class _Asking:
         return float(read / whole)
 
     def grouped(self) -> Result:
-        """Count the whole table by two fields, beside the same in Spark SQL by hand."""
+        """Count the whole table by two fields, compared with the same in hand-written Spark SQL."""
         query = _asked(aggregate={"group_by": list(_GROUPS), "metrics": ["count", "max(event_time)"]})
         files = spark_paths(
             self._made.lake, (fact.path for fact in load(self._made.lake).of_table(EVENTS_TABLE))
@@ -128,7 +128,7 @@ class _Asking:
         text = f"SELECT {fields}, count(*), max(event_time) FROM by_hand GROUP BY {fields} ORDER BY {fields}"  # noqa: S608 - ours
 
         def hand() -> object:
-            # Asked anew each time: a frame that is collected again gives what its stages have left.
+            # A new frame each time: a frame that is collected twice reuses the output of its stages.
             return self._spark.sql(text).collect()
 
         times: dict[str, list[float]] = {}
@@ -148,5 +148,5 @@ class _Asking:
         )
 
     def evidence(self) -> float:
-        """Return how long it takes to verify everything."""
+        """Return the seconds of a query with full evidence."""
         return _timed(partial(self._run, _asked(evidence={"mode": "full"})))

@@ -1,4 +1,4 @@
-"""A log of recorder events for queries to be asked of, and the lake of it; both are made once and kept."""
+"""A log of recorder events to query, and its lake; both are created once and reused."""
 
 import os
 from hashlib import sha256
@@ -30,7 +30,7 @@ from veen.pipeline.shared_keys import sharing
 from veen.storage import Binding, RealFilesystem, Writer
 
 STREAM = "record/app/bench"
-#: Events are spread over thirty days, in the order of time, as a recorder writes them.
+# Events are spread over thirty days, ordered by time, as a recorder writes them.
 START = 1_700_000_000
 DAYS = 30
 SUBJECTS = 4_000
@@ -88,22 +88,22 @@ def _made(order: tuple[Label, int, int]) -> Msg:
 
 
 class QueryLog:
-    """A hub's directory with recorder events, and the place of its lake."""
+    """A hub's data directory with recorder events, and the path of its lake."""
 
     def __init__(self, root: Path, events: int) -> None:
-        self.place = root / f"events-{events}"
-        self.root = self.place / "hub"
-        self.lake = self.place / "lake"
+        self.directory = root / f"events-{events}"
+        self.root = self.directory / "hub"
+        self.lake = self.directory / "lake"
         self.events = events
 
     def make(self, spark: SparkSession, processes: int) -> None:
-        """Make what is not there yet; what was not finished is made anew elsewhere by hand."""
-        if not (self.place / "written").exists():
+        """Create the log and the lake unless they exist; remove an incomplete directory by hand."""
+        if not (self.directory / "written").exists():
             self._write(processes)
-            (self.place / "written").touch()
-        if not (self.place / "taken").exists():
-            self._take(spark)
-            (self.place / "taken").touch()
+            (self.directory / "written").touch()
+        if not (self.directory / "ingested").exists():
+            self._ingest(spark)
+            (self.directory / "ingested").touch()
 
     def _write(self, processes: int) -> None:
         self.root.mkdir(parents=True)
@@ -113,7 +113,7 @@ class QueryLog:
         _fill(fs, ring, self.events, processes)
         fs.close()
 
-    def _take(self, spark: SparkSession) -> None:
+    def _ingest(self, spark: SparkSession) -> None:
         secrets = Secrets.generate(os.urandom, START)
         key = StreamKey(stream_id=labels.stream_id(STREAM), secret=_SECRET, created_at=START)
         keyring, log = Keyring(secrets.with_stream(key)), open_log(str(self.root))
@@ -137,9 +137,9 @@ def _fill(fs: RealFilesystem, ring: KeyRing, events: int, processes: int) -> Non
     key = ring.active(START)
     with Pool(processes) as pool:
         orders = ((label, number, events) for number in range(events))
-        made = pool.imap(_made, orders, chunksize=64)
+        messages = pool.imap(_made, orders, chunksize=64)
         done = 0
-        while portion := list(islice(made, _BATCH)):
+        while portion := list(islice(messages, _BATCH)):
             batch = writer.batch()
             for msg in portion:
                 record = NewEntry.of_msg(msg)

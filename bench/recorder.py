@@ -1,4 +1,4 @@
-"""The recorder rows of the report: what an application's thread pays for an event, and how many arrive."""
+"""The recorder rows of the report: the cost of an event for an application's thread, and the throughput."""
 
 import logging
 import logging.handlers
@@ -27,7 +27,7 @@ _TURNS = 20
 
 
 def measure_recorder(events: int) -> Iterator[Result]:
-    """Run everything of the recorder and judge it."""
+    """Measure the calls of a feed, and its throughput."""
     with scratch() as root, hub(root / "hub") as running:
         home = root / "client"
         ClientHome.create(home, Secrets.generate(urandom, int(time())), now=int(time()))
@@ -45,7 +45,7 @@ def _logger(name: str, handler: logging.Handler) -> Callable[[], None]:
 
 
 def _calls(home: Path, url: str, events: int) -> Iterator[Result]:
-    """Time each call by itself; those that are compared take turns."""
+    """Time each call; the subjects alternate."""
     with Feed.open(home, url, stream="record/app/bench") as feed:
         works: dict[str, Callable[[], None]] = {
             "logging, nothing done": _logger("null", logging.NullHandler()),
@@ -61,11 +61,11 @@ def _calls(home: Path, url: str, events: int) -> Iterator[Result]:
                     work()
                     times[name].append(perf_counter_ns() - start)
         floor = "logging, a queue"
-        for name, found in times.items():
+        for name, calls in times.items():
             ours = name in ("RecorderHandler", "Feed.record")
-            for what, us in (("median", median(found) / 1000), ("99 %", _share(found, 0.99) / 1000)):
+            for what, us in (("median", median(calls) / 1000), ("99 %", _share(calls, 0.99) / 1000)):
                 beside = median(times[floor]) if what == "median" else _share(times[floor], 0.99)
-                judged = ours and what == "median"  # the rest is what other threads do to this one
+                judged = ours and what == "median"  # the rest is caused by other threads
                 target, met = (f"<= {_MOST_US:g} us", us <= _MOST_US) if judged else ("", None)
                 yield Result(
                     f"{name}, {what}", round(us, 2), floor, round(us * 1000 / beside, 3), target, met
@@ -77,7 +77,7 @@ def _share(times: list[int], share: float) -> int:
 
 
 def _throughput(home: Path, url: str, events: int) -> Iterator[Result]:
-    """Have events delivered by a feed, beside a client that sends as many by itself; per event."""
+    """Deliver events by a feed, compared with a client that sends the same number; per event."""
     now = int(time())
     with Client.open(home, url, rotation=None) as client:
         drafts = [

@@ -1,7 +1,7 @@
-"""What the storage engine costs: beside bare writes of the same bytes, and as a log grows.
+"""Cost of the storage engine: compared with bare writes of the same bytes, and as a log grows.
 
-Entries have the size and shape of real ones, but nobody signs or verifies them: signatures are measured
-with the core, and would hide everything else here.
+Entries have the size and shape of real ones, but are not signed or verified: signatures are measured
+with the core, and would dominate here.
 """
 
 import os
@@ -31,9 +31,9 @@ from veen.storage.write.batch import Batch
 from veen.storage.write.writer import Writer
 
 BATCH = 256
-#: An envelope such that an entry, with receipt and frame, has about 600 bytes.
+# With this ciphertext, an entry with receipt and frame has about 600 bytes.
 _CIPHERTEXT = bytes(32) + u32be(16) + u32be(16) + os.urandom(88)
-#: Large enough to have the same length in every message.
+# Large enough to be encoded in the same length in every message.
 _FIRST_SEQ = 2**32
 _UNSIGNED = Signature(bytes(64))
 _CLIENTS = [VerifyKey(sha256(f"client {number}".encode())) for number in range(64)]
@@ -57,9 +57,9 @@ _TEMPLATE = _template()
 
 
 def _record(label: Label, number: int) -> NewEntry:
-    """Return a message that decodes, with a leaf of its own: a template with three fields filled in.
+    """Return a message that decodes and has a unique leaf: a template with three fields filled in.
 
-    Making five million messages in the regular way would take longer than storing them.
+    Creating five million messages in the regular way would take longer than storing them.
     """
     client, seq = _CLIENTS[number % len(_CLIENTS)], _FIRST_SEQ + number
     content = b"".join(
@@ -93,7 +93,7 @@ def _receipt(record: NewEntry, hub_ts: int) -> SignReceipt:
 
 @dataclass
 class Log:
-    """A store that is filled with entries, spread over labels."""
+    """A store of entries, spread over labels."""
 
     root: Path
     label_count: int
@@ -117,7 +117,7 @@ class Log:
         self.writer = self.open()
 
     def stage(self, count: int = BATCH) -> Batch:
-        """Place the next entries; a thousand of them have the same hub_ts."""
+        """Stage the next entries; each thousand has the same hub_ts."""
         batch = self.writer.batch()
         for number in range(self.entries, self.entries + count):
             # Runs of 16 for one label, as busy streams have them.
@@ -133,43 +133,43 @@ class Log:
         self.writer.commit(self.stage())
 
     def fill(self, entries: int) -> None:
-        """Append until there are so many."""
+        """Append until the log has this number of entries."""
         while self.entries < entries:
             self.writer.commit(self.stage(8 * BATCH))
         self.writer.flush()
 
-    def place(self) -> tuple[Label, int]:
-        """Return some entry."""
+    def random_entry(self) -> tuple[Label, int]:
+        """Return the label and the number of a random entry."""
         used = min(len(self.labels), max(1, self.entries // 16))
         label = self.labels[self._random.randrange(used)]
         return label, self._random.randint(1, self.writer.reader.last_seq(label))
 
     def works(self, name: str) -> dict[str, Work]:
-        """Return what is measured at different sizes."""
+        """Return the operations that are measured at different sizes."""
         reader = self.writer.reader
 
         def proof() -> object:
-            label, seq = self.place()
+            label, seq = self.random_entry()
             return reader.prove(label, seq, reader.last_seq(label))
 
         def page() -> object:
-            label, seq = self.place()
+            label, seq = self.random_entry()
             return next(reader.entries(label, seq, seq + 100))
 
         def at_time() -> object:
-            label, _ = self.place()
+            label, _ = self.random_entry()
             return reader.seq_at(label, 1_700_000_000 + self._random.randint(0, self.entries // 1_000))
 
         return {
             f"append + commit {BATCH}, {name}": self.append,
-            f"receipt by seq, {name}": lambda: reader.entry(*self.place()).receipt,
+            f"receipt by seq, {name}": lambda: reader.entry(*self.random_entry()).receipt,
             f"proof at head, {name}": proof,
             f"stream positioning, {name}": page,
             f"seq by time, {name}": at_time,
         }
 
     def bytes_on_disk(self) -> dict[str, int]:
-        """Return what files take, by what they are; blocks, not lengths."""
+        """Return the allocated bytes of files by kind: blocks, not lengths."""
         sizes = {"log": 0, "nodes": 0, "index": 0, "journal": 0, "derived": 0}
         for path in self.root.rglob("*"):
             if path.is_file():
@@ -195,7 +195,7 @@ def _sort(path: Path) -> str:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Return a directory on the disk of the working directory, and delete it afterwards."""
+    """Create a directory on the disk of the working directory, and delete it afterwards."""
     root = Path(mkdtemp(prefix="veen-bench-", dir="."))
     try:
         yield root
@@ -204,7 +204,7 @@ def scratch() -> Iterator[Path]:
 
 
 class Commits:
-    """Committing batches beside bare writes of the same bytes to files of their own."""
+    """Commits of batches, compared with bare writes of the same bytes to other files."""
 
     def __init__(self, root: Path) -> None:
         self.log = Log(root / "store", 1)
@@ -213,7 +213,7 @@ class Commits:
         self._frames = self.log.stage().frames
 
     def rounds(self, count: int) -> dict[str, list[float]]:
-        """Return seconds per batch, one figure a round; staging is not in it, flushing is not either."""
+        """Return the seconds per batch, one value per round, without staging and flushing."""
         names = (f"commit {BATCH} entries", "bare write + sync", "write + sync each")
         times: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(count):
@@ -230,25 +230,25 @@ class Commits:
         os.fdatasync(self._raw)
 
     def naive(self) -> None:
-        """Write and sync each entry by itself."""
+        """Write and sync each entry separately."""
         for frame in self._frames:
             os.write(self._naive, frame)
             os.fdatasync(self._naive)
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process holds."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def open_files() -> int:
-    """Return how many files this process has open."""
+    """Return the number of open files of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Return how long one call takes."""
+    """Return the seconds of one call."""
     start = perf_counter()
     work()
     return perf_counter() - start

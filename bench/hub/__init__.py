@@ -1,1 +1,1 @@
-"""What a hub does in a second, beside the bare primitives and other servers on the same machine."""
+"""Throughput of a hub, compared with the bare primitives and other servers on the same machine."""

@@ -1,4 +1,4 @@
-"""The floor: one verify, one sign and the hashes of a message, bare libsodium, on all cores at once."""
+"""The floor: one verification, one signature and the hashes of a message, in bare libsodium, on all cores."""
 
 import hashlib
 import multiprocessing
@@ -19,14 +19,14 @@ def _work(size: int, count: int, results: Any, start: Any) -> None:  # noqa: ANN
     for _ in range(count):
         crypto_sign_open(signed, public)
         crypto_sign(digest, secret)
-        # ct_hash, what the client signed, the entry; then leaf, what the hub signed, and a node of the range.
+        # ct_hash, the client's signature input, the entry; the leaf, the hub's signature input, an MMR node.
         for data in (body, body, body, digest, digest, digest):
             sha(data).digest()
     results.put(perf_counter() - began)
 
 
 def floor_rate(size: int, count: int) -> float:
-    """Return how many messages a second the bare primitives do."""
+    """Return the messages per second of the bare primitives."""
     cores = len(os.sched_getaffinity(0))
     context = multiprocessing.get_context("fork")
     results = context.Queue()

@@ -1,4 +1,4 @@
-"""Load generators: bounded, on loopback, and as cheap as they can be, since they share the machine."""
+"""Load generators: bounded, on loopback, and as cheap as possible, since they share the machine."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -13,30 +13,30 @@ _HEAD_END = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What came of a load."""
+    """Result of a load: number of responses, duration and latencies."""
 
     count: int
     seconds: float
-    #: Of single answers, in seconds, sorted.
+    # In seconds, sorted.
     latencies: Sequence[float]
     bytes_in: int = 0
 
     @property
     def rate(self) -> float:
-        """How many a second."""
+        """Responses per second."""
         return self.count / self.seconds
 
-    def percentile(self, part: float) -> float:
-        """Return the latency that this part of the answers did not exceed."""
-        return self.latencies[min(int(len(self.latencies) * part), len(self.latencies) - 1)]
+    def percentile(self, share: float) -> float:
+        """Return the latency that this share of the responses did not exceed."""
+        return self.latencies[min(int(len(self.latencies) * share), len(self.latencies) - 1)]
 
 
-#: Tells how many bytes at the front of a buffer are one whole answer; 0 if it is not whole yet.
+# Returns the length of the first response in a buffer; 0 if it is incomplete.
 Whole = Callable[[bytes], int]
 
 
 def http_answer(buffer: bytes) -> int:
-    """Return the length of an HTTP answer with a content-length."""
+    """Return the length of an HTTP response with a content-length."""
     head = buffer.find(_HEAD_END)
     if head < 0:
         return 0
@@ -47,7 +47,7 @@ def http_answer(buffer: bytes) -> int:
 
 
 class _Client(asyncio.Protocol):
-    """Sends requests one after the other on a connection; ``ahead`` may be on their way."""
+    """Sends requests on one connection, at most ``ahead`` of them unanswered."""
 
     def __init__(
         self, requests: Iterator[bytes], whole: Whole, done: Callable[[float, bytes], None], ahead: int
@@ -101,7 +101,7 @@ def run_load(
     ahead: int = 1,
     hello: Callable[[int], bytes] = lambda _: b"",
 ) -> Load:
-    """Send all requests, those of one connection in order; every answer is looked at."""
+    """Send all requests, those of one connection in order; every response is checked."""
 
     async def work() -> Load:
         loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ def run_load(
 
 
 def post(path: str, body: bytes, content_type: str = "application/cbor") -> bytes:
-    """Return a request as it goes over the wire."""
+    """Return the bytes of a request."""
     lines = [
         f"POST {path} HTTP/1.1",
         "host: localhost",

@@ -1,4 +1,4 @@
-"""Signed messages for the load generators, made before anything is measured."""
+"""Signed messages for the load generators, created before anything is measured."""
 
 import os
 import struct
@@ -11,12 +11,12 @@ from veen.core.profile import Profile
 from veen.core.types import HubId, Label, RoutingKey
 
 PROFILE = Profile(epoch_sec=0, pad_block=256)
-#: A body of 200 bytes and its header, sealed, with 16 bytes of tag each, padded: what a chat message takes.
+# A sealed body of 200 bytes and its header, each with a tag of 16 bytes, padded: the size of a chat message.
 _HDR, _BODY = 60, 216
 
 
 def ciphertext() -> bytes:
-    """Return bytes that look like a sealed message; a hub can not tell."""
+    """Return bytes that a hub cannot distinguish from a sealed message."""
     sealed = os.urandom(32) + struct.pack(">II", _HDR, _BODY) + os.urandom(_HDR + _BODY)
     return sealed + bytes(-len(sealed) % PROFILE.pad_block)
 
@@ -31,7 +31,7 @@ class Author:
 
     def write(self, count: int) -> Sequence[bytes]:
         """Return the next messages."""
-        made = []
+        messages = []
         sealed = ciphertext()
         for _ in range(count):
             context = MsgContext(
@@ -42,11 +42,11 @@ class Author:
                 prev_ack=0,
                 auth_ref=None,
             )
-            made.append(Msg.sign(self._key, context, sealed).encode())
+            messages.append(Msg.sign(self._key, context, sealed).encode())
             self._next += 1
-        return made
+        return messages
 
 
 def routing_of(hub_id: str) -> RoutingKey:
-    """Return the salt of a hub's labels."""
+    """Return the routing key of a hub, which its labels are derived from."""
     return labels.routing_key(HubId(bytes.fromhex(hub_id)))

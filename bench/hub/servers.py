@@ -1,4 +1,4 @@
-"""The servers that are measured: the hub, and two that order and store messages without looking at them."""
+"""The servers that are measured: the hub, and two that order and store messages without checking them."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class RunningHub:
-    """Our hub."""
+    """The hub under test."""
 
     port: int
     hub_id: str
@@ -41,17 +41,17 @@ class RunningHub:
 
 
 @contextmanager
-def hub(place: Path) -> Iterator[RunningHub]:
-    """Run a hub with its defaults; its log goes to a file, as it does in the background."""
+def hub(directory: Path) -> Iterator[RunningHub]:
+    """Run a hub with default settings; it logs to a file, as in the background."""
     command = [sys.executable, "-m", "veen.cli.main", "hub", "start", "--foreground", "--json"]
-    command += ["--data-dir", str(place), "--listen", "127.0.0.1:0"]
-    place.mkdir(parents=True, mode=0o700)
-    with (place / "hub.log").open("wb") as log:
+    command += ["--data-dir", str(directory), "--listen", "127.0.0.1:0"]
+    directory.mkdir(parents=True, mode=0o700)
+    with (directory / "hub.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)  # noqa: S603
         try:
             assert process.stdout is not None
-            said = json.loads(process.stdout.readline())
-            yield RunningHub(int(said["listen"][0].rpartition(":")[2]), said["hub_id"], process.pid)
+            banner = json.loads(process.stdout.readline())
+            yield RunningHub(int(banner["listen"][0].rpartition(":")[2]), banner["hub_id"], process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
@@ -59,48 +59,48 @@ def hub(place: Path) -> Iterator[RunningHub]:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another server: how to say "store this durably", and how to tell its answer."""
+    """Another server: how to request that it stores a message durably, and how to parse its response."""
 
     name: str
     port: int
-    #: By the number of the connection: what it begins with, and how it sends a message.
+    # By the number of the connection: its first bytes, and the request that stores a message.
     hello: Callable[[int], bytes]
     request: Callable[[int, bytes], bytes]
     whole: Callable[[bytes], int]
 
 
 @contextmanager
-def nats(place: Path) -> Iterator[Peer | None]:
+def nats(directory: Path) -> Iterator[Peer | None]:
     """Run NATS JetStream that syncs before it acknowledges; None if it is not installed."""
-    found = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
-    if found is None:
+    beside_python = str(Path(sys.executable).parent)
+    program = shutil.which("nats-server", path=beside_python) or shutil.which("nats-server")
+    if program is None:
         yield None
         return
     port = _free_port()
-    place.mkdir(parents=True)
-    config = place / "nats.conf"
+    directory.mkdir(parents=True)
+    config = directory / "nats.conf"
     config.write_text(
-        f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{place}/js", sync_interval: always }}\n'
+        f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{directory}/js", sync_interval: always }}\n'
     )
-    with _process([found, "-c", str(config)]):
+    with _process([program, "-c", str(config)]):
         _wait_for(port)
         hello = b'CONNECT {"verbose":false,"pedantic":false,"headers":false}\r\n'
-        _ask_nats(port, hello)
+        _create_nats_stream(port, hello)
         yield Peer(
             "NATS JetStream", port, lambda nth: hello + b"SUB inbox.%d 1\r\n" % nth, _publish, _nats_answer
         )
 
 
-def _ask_nats(port: int, hello: bytes) -> None:
-    """Make the stream."""
+def _create_nats_stream(port: int, hello: bytes) -> None:
     stream = json.dumps({"name": "bench", "subjects": ["bench"], "storage": "file"}).encode()
     with socket.create_connection(("127.0.0.1", port), timeout=_START_SEC) as sock:
         request = b"PUB $JS.API.STREAM.CREATE.bench made %d\r\n%s\r\n" % (len(stream), stream)
         sock.sendall(hello + b"SUB made 1\r\n" + request)
-        said = b""
-        while b"MSG made" not in said:
-            said += sock.recv(65536)
-        assert b'"error"' not in said, said
+        response = b""
+        while b"MSG made" not in response:
+            response += sock.recv(65536)
+        assert b'"error"' not in response, response
 
 
 def _publish(nth: int, message: bytes) -> bytes:
@@ -108,7 +108,7 @@ def _publish(nth: int, message: bytes) -> bytes:
 
 
 def _nats_answer(buffer: bytes) -> int:
-    """Return the length of the next acknowledgement, with whatever stands in front of it."""
+    """Return the length of the next acknowledgement, including the bytes before it."""
     at = buffer.find(b"MSG inbox")
     if at < 0:
         return 0
@@ -120,15 +120,15 @@ def _nats_answer(buffer: bytes) -> int:
 
 
 @contextmanager
-def redis(place: Path) -> Iterator[Peer | None]:
+def redis(directory: Path) -> Iterator[Peer | None]:
     """Run Redis Streams that sync before they acknowledge; None if it is not installed."""
-    found = shutil.which("redis-server")
-    if found is None:
+    program = shutil.which("redis-server")
+    if program is None:
         yield None
         return
     port = _free_port()
-    place.mkdir(parents=True)
-    command = [found, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(place), "--save", ""]
+    directory.mkdir(parents=True)
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory), "--save", ""]
     command += ["--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"]
     with _process(command):
         _wait_for(port)
@@ -149,7 +149,7 @@ def _redis_answer(buffer: bytes) -> int:
 
 
 def _wait_for(port: int) -> None:
-    """Wait until a server takes connections: it says nothing when it does."""
+    """Wait until a server accepts connections."""
     for _ in range(1000):
         try:
             socket.create_connection(("127.0.0.1", port), timeout=_START_SEC).close()

@@ -1,4 +1,4 @@
-"""The table of the hub: everything takes turns in every round, and each round gives a ratio."""
+"""The hub rows of the report: each round runs every measurement once, and yields a ratio."""
 
 import multiprocessing
 import os
@@ -29,11 +29,11 @@ class HubBench:
     """One hub, its clients, and its peers."""
 
     def __init__(
-        self, running: RunningHub, peers: Sequence[Peer], place: Path, singles: int, bulks: int
+        self, running: RunningHub, peers: Sequence[Peer], directory: Path, singles: int, bulks: int
     ) -> None:
         self._hub = running
         self._peers = peers
-        self._place = place
+        self._directory = directory
         self._singles = singles
         self._bulks = bulks
         routing = routing_of(running.hub_id)
@@ -43,14 +43,14 @@ class HubBench:
         self._authors[0] = Author(routing, "bench-0")
         self._read_entries = 0
 
-    # --- one measurement each, in messages or answers a second ----------------------------------------------
+    # --- one measurement each, in messages or responses per second ------------------------------------------
 
     def floor(self) -> float:
         """Return the rate of the bare primitives on all cores."""
         return floor_rate(self._size, 2000)
 
     def single(self) -> Load:
-        """Submit messages one by one on many connections."""
+        """Submit single messages on many connections."""
         requests = [
             [post("/v1/submit", _SUBMIT + message) for message in author.write(self._singles)]
             for author in self._authors
@@ -58,7 +58,7 @@ class HubBench:
         return run_load(self._hub.port, requests, check=_ok)
 
     def bulk(self) -> float:
-        """Submit messages many at a time on one connection."""
+        """Submit batches of messages on one connection."""
         written = [author.write(self._bulks) for author in self._authors]
         flat = [messages[nth] for nth in range(self._bulks) for messages in written]
         bodies = [b"".join(flat[at : at + _BULK]) for at in range(0, len(flat), _BULK)]
@@ -67,7 +67,7 @@ class HubBench:
         return len(flat) / load.seconds
 
     def lone(self) -> tuple[float, float]:
-        """Return the seconds of one message after the other, and of the bare work that each needs."""
+        """Return the seconds of one submit at a time, and of the bare work that each needs."""
         messages = self._reading.write(100)
         self._read_entries += len(messages)
         requests = [post("/v1/submit", _SUBMIT + message) for message in messages]
@@ -75,12 +75,12 @@ class HubBench:
         return load.percentile(0.5), self._bare(messages)
 
     def _bare(self, messages: Sequence[bytes]) -> float:
-        """Return the seconds of write + fdatasync of the same bytes, and of the cryptography, alone."""
+        """Return the seconds of write + fdatasync of the same bytes, plus those of the cryptography."""
         key = SigningKey.from_seed(bytes(32))
         digest = bytes(32)
         signature = key.sign(digest)
         times = []
-        fd = os.open(self._place / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        fd = os.open(self._directory / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             for message in messages:
                 start = perf_counter()
@@ -96,13 +96,13 @@ class HubBench:
         return median(times) + (perf_counter() - started) / len(messages)
 
     def peer(self, peer: Peer) -> Load:
-        """Store messages of the same size in another server, as many in flight."""
+        """Store messages of the same size in another server, with the same number in flight."""
         message = os.urandom(self._size)
         requests = [[peer.request(nth, message)] * self._singles for nth in range(CONNECTIONS)]
         return run_load(peer.port, requests, whole=peer.whole, hello=peer.hello)
 
     def fill(self, entries: int) -> None:
-        """Write what is read later."""
+        """Write the entries that are read later."""
         for _ in range(0, entries, 4096):
             messages = self._reading.write(4096)
             self._read_entries += len(messages)
@@ -111,7 +111,7 @@ class HubBench:
             run_load(self._hub.port, [requests], check=_all_taken, ahead=2)
 
     def stream(self) -> float:
-        """Read pages on one connection; return entries a second."""
+        """Read pages on one connection; return entries per second."""
         label = self._reading.label
         pages = self._read_entries // _PAGE
         requests = [
@@ -127,11 +127,11 @@ class HubBench:
         return pages * _PAGE / load.seconds
 
     def proofs(self) -> float:
-        """Ask for proofs of entries all over the label, none twice; return proofs a second."""
+        """Request proofs of different entries, spread over the label; return proofs per second."""
         label = self._reading.label
         step = max(1, self._read_entries // 2048)
-        wanted = list(range(1, self._read_entries, step))[:2048]
-        requests = [post("/v1/proof", ProofRequest(label=label, stream_seq=seq).encode()) for seq in wanted]
+        seqs = list(range(1, self._read_entries, step))[:2048]
+        requests = [post("/v1/proof", ProofRequest(label=label, stream_seq=seq).encode()) for seq in seqs]
         parts = [requests[nth::8] for nth in range(8)]
         load = run_load(self._hub.port, parts, check=_ok)
         return load.rate
@@ -143,25 +143,28 @@ def _ok(answer: bytes) -> None:
 
 def _all_taken(answer: bytes) -> None:
     _ok(answer)
-    assert b"detail_enum" not in answer, "a message was refused"
+    assert b"detail_enum" not in answer, "a message was rejected"
 
 
 def measure_hub(rounds: int, *, entries: int = 50_000) -> Iterator[Result]:
-    """Run everything in turns; yield the rows of the table."""
-    place = Path(tempfile.mkdtemp(prefix="veen-bench-", dir=Path.cwd()))
+    """Run all measurements; yield the rows of the report."""
+    directory = Path(tempfile.mkdtemp(prefix="veen-bench-", dir=Path.cwd()))
     try:
         with ExitStack() as stack:
-            running = stack.enter_context(hub(place / "hub"))
-            peers = [stack.enter_context(nats(place / "nats")), stack.enter_context(redis(place / "redis"))]
-            bench = HubBench(running, [peer for peer in peers if peer is not None], place, 60, 64)
+            running = stack.enter_context(hub(directory / "hub"))
+            peers = [
+                stack.enter_context(nats(directory / "nats")),
+                stack.enter_context(redis(directory / "redis")),
+            ]
+            bench = HubBench(running, [peer for peer in peers if peer is not None], directory, 60, 64)
             bench.fill(entries)
             yield from _rows(bench, [peer for peer in peers if peer is not None], rounds)
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(directory)
 
 
 def _rows(bench: HubBench, peers: Sequence[Peer], rounds: int) -> Iterator[Result]:
-    found: dict[str, list[float]] = {}
+    figures: dict[str, list[float]] = {}
     bench.bulk()  # processes started, caches warm
     for _ in range(rounds):
         floor = bench.floor()
@@ -181,19 +184,19 @@ def _rows(bench: HubBench, peers: Sequence[Peer], rounds: int) -> Iterator[Resul
             ("stream", bench.stream()),
             ("proofs", bench.proofs()),
         ):
-            found.setdefault(name, []).append(value)
+            figures.setdefault(name, []).append(value)
         for peer in peers:
             load = bench.peer(peer)
-            found.setdefault(peer.name, []).append(load.rate)
-            found.setdefault(f"single / {peer.name}", []).append(single.rate / load.rate)
-    mid = {name: median(values) for name, values in found.items()}
+            figures.setdefault(peer.name, []).append(load.rate)
+            figures.setdefault(f"single / {peer.name}", []).append(single.rate / load.rate)
+    mid = {name: median(values) for name, values in figures.items()}
     yield from _report(mid, peers)
     yield from _interference(bench)
 
 
 def _report(mid: dict[str, float], peers: Sequence[Peer]) -> Iterator[Result]:
-    def row(name: str, us: float, beside: str, ratio: float, least: float) -> Result:
-        return Result(name, us, beside, round(ratio, 3), f">= {least:g} x", ratio >= least)
+    def row(name: str, us: float, beside: str, ratio: float, min_ratio: float) -> Result:
+        return Result(name, us, beside, round(ratio, 3), f">= {min_ratio:g} x", ratio >= min_ratio)
 
     def us(rate: float) -> float:
         return round(1e6 / rate, 2)
@@ -212,25 +215,25 @@ def _report(mid: dict[str, float], peers: Sequence[Peer]) -> Iterator[Result]:
         lone <= 1.6,
     )
     for peer in peers:
-        least = 1.5 if "NATS" in peer.name else 1.0
+        min_ratio = 1.5 if "NATS" in peer.name else 1.0
         yield row(
             f"hub beside {peer.name}",
             us(mid["single"]),
             us_text(mid[peer.name]),
             mid[f"single / {peer.name}"],
-            least,
+            min_ratio,
         )
     yield row("hub: stream, entries", us(mid["stream"]), "50,000 a second", mid["stream"] / 50_000, 1.0)
     yield row("hub: proofs", us(mid["proofs"]), "5,000 a second", mid["proofs"] / 5_000, 1.0)
 
 
 def us_text(rate: float) -> str:
-    """Say how long one message took another server."""
+    """Return the microseconds per message of another server, as text."""
     return f"{1e6 / rate:.0f} us"
 
 
 def _interference(bench: HubBench) -> Iterator[Result]:
-    """Submit alone, then with a reader beside: it may take its share of the CPU, and no more."""
+    """Submit alone, then beside a reader, which may use its share of the CPU, and no more."""
     for name, read in (("stream reader", bench.stream), ("proof reader", bench.proofs)):
         alone = bench.single().rate
         with _reading(read):
@@ -247,7 +250,7 @@ def _interference(bench: HubBench) -> Iterator[Result]:
 
 @contextmanager
 def _reading(read: Callable[[], object]) -> Iterator[None]:
-    """Read over and over, in a process of its own: it is the hub that is to be slowed down, not the load."""
+    """Read repeatedly in a separate process, which slows down the hub, but not the load generator."""
     context = multiprocessing.get_context("fork")
     ended, started = context.Event(), context.Event()
 
