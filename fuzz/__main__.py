@@ -7,13 +7,12 @@ import time
 
 from fuzz.runner import Target, outcome, run
 from fuzz.targets import all_targets
+from veen.stdx.grammar import counted
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, help="duration, all targets together (default 60)"
-    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of the whole run (default 60)")
     parser.add_argument("--target", help="only the target of this name, or those whose names begin with it")
     parser.add_argument("--seed", type=int, help="repeat the run with this seed")
     parser.add_argument(
@@ -53,7 +52,7 @@ def main(argv: list[str] | None = None, all_of_them: list[Target] | None = None)
     if args.replay is not None:
         return _replay(targets[0], bytes.fromhex(args.replay))
     seed = secrets.randbits(32) if args.seed is None else args.seed
-    print(f"{len(targets)} targets, {args.seconds:g} s, seed {seed}")
+    print(f"{counted(len(targets), 'target')}, {args.seconds:g} s, seed {seed}")
     start = time.monotonic()
     on_terminal = sys.stderr.isatty()
     findings, cases = run(targets, seconds=args.seconds, seed=seed, progress=_show if on_terminal else None)
@@ -61,7 +60,7 @@ def main(argv: list[str] | None = None, all_of_them: list[Target] | None = None)
         print(file=sys.stderr)
     for finding in findings:
         print(finding)
-    print(f"{cases} cases in {time.monotonic() - start:.0f} s, {len(findings)} findings")
+    print(f"{cases} cases in {time.monotonic() - start:.0f} s, {counted(len(findings), 'finding')}")
     return 1 if findings else 0
 
 

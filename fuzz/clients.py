@@ -1,4 +1,4 @@
-"""Objects in files of a client, to begin from: others write some of them, and any may be damaged."""
+"""Seeds: objects in files of a client. Other processes write some of them, and any may be damaged."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,5 +50,5 @@ def client_objects() -> list[Wire]:
 
 
 def client_forgeries() -> list[tuple[Wire, Callable[[Any], None]]]:
-    """Return signed objects, and what checks them."""
+    """Return signed objects, and the functions that verify them."""
     return [(_SECRETS.card(_NOW), IdentityCard.verify)]

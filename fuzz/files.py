@@ -1,4 +1,4 @@
-"""Files that are no single wire object, one of each, by the adapter's name for it."""
+"""Files that are not a single wire object, one of each, by its name in the conformance adapter."""
 
 from tests import builders as make
 from veen.core.data_dir.chunk_artifacts import CheckpointIndex, PeakSnapshot

@@ -1,6 +1,6 @@
-"""Mutations that know CBOR: most of what they make is nearly right, which is where parsers go wrong.
+"""Mutations that know CBOR: most results are nearly valid, which is where parsers fail.
 
-Everything here is a function of the random source alone, so a seed names a run.
+Everything here depends on the random source alone, so a seed reproduces a run.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,11 +8,11 @@ from random import Random
 
 from tests import rawcbor as raw
 
-#: Inputs grow when they are spliced and extended; no parser needs more than this to go wrong.
+# Inputs grow when they are spliced and extended; larger ones find no other faults.
 MAX_BYTES = 4_096
 
 _INTERESTING = (0, 1, 23, 24, 31, 32, 33, 63, 64, 65, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1)
-#: Short items of every kind, good and bad, in hex.
+# Short items of every kind, valid and invalid, in hex.
 _ITEMS_HEX = """
     00 01 02 17 1800 1817 1818 18ff 190000 190100 1a00010000 1b0000000100000000 1bffffffffffffffff
     20 3863 3bffffffffffffffff 40 4100 5820 5f4100ff 5bffffffffffffffff 60 6161 61ff 7f6161ff
@@ -29,19 +29,19 @@ def _place(random: Random, data: bytes) -> int:
 
 
 def _heads(data: bytes) -> list[int]:
-    """Return where heads of items stand, as far as the data can be read."""
-    found = []
+    """Return the offsets of the heads of items, as far as the data can be parsed."""
+    heads = []
     pos = 0
     while pos < len(data):
-        found.append(pos)
+        heads.append(pos)
         major, argument, pos = raw.read_head(data, pos)
         if major in (raw.BYTES, raw.TEXT):
             pos += argument
-    return found
+    return heads
 
 
 def _item(random: Random, data: bytes) -> tuple[int, int]:
-    """Return start and end of some item; of damaged data, of some range."""
+    """Return start and end of a random item; in unreadable data, of a random range."""
     start = random.choice(_heads(data) or [0])
     try:
         end = raw.skip(data, start)
@@ -65,12 +65,12 @@ def set_byte(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 
 def truncate(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Cut the end off."""
+    """Remove the end."""
     return data[: _place(random, data)]
 
 
 def extend(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Add bytes to the end."""
+    """Append bytes."""
     return data + random.choice((b"\x00", b"\xf6", random.randbytes(random.randrange(1, 40)), data))
 
 
@@ -81,20 +81,20 @@ def splice(random: Random, data: bytes, corpus: Sequence[bytes]) -> bytes:
 
 
 def delete_range(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Leave a range out."""
+    """Remove a range."""
     pos = _place(random, data)
     return data[:pos] + data[pos + random.randrange(1, 40) :]
 
 
 def repeat_range(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Write a range twice."""
+    """Duplicate a range."""
     pos = _place(random, data)
     end = pos + random.randrange(1, 40)
     return data[:end] + data[pos:]
 
 
 def replace_head(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Put another head in the place of one, its content left as it is."""
+    """Replace the head of an item, without its content."""
     start = random.choice(_heads(data) or [0])
     content = raw.read_head(data, start)[2] if start < len(data) else start
     major, argument = random.randrange(8), random.choice(_INTERESTING)
@@ -103,7 +103,7 @@ def replace_head(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 
 def change_length(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Change what a head says about its length, count or value, in its shortest form or a longer one."""
+    """Change the length, count or value in a head, in its shortest encoding or a longer one."""
     start = random.choice(_heads(data) or [0])
     if start >= len(data):
         return data
@@ -115,7 +115,7 @@ def change_length(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 
 def replace_item(random: Random, data: bytes, corpus: Sequence[bytes]) -> bytes:
-    """Put another item in the place of one: a short one of any kind, or one of another input."""
+    """Replace an item by a short one of any kind, or by one of another input."""
     start, end = _item(random, data)
     if random.random() < 0.5:
         other = random.choice(_ITEMS)
@@ -127,7 +127,7 @@ def replace_item(random: Random, data: bytes, corpus: Sequence[bytes]) -> bytes:
 
 
 def swap_items(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Exchange two items."""
+    """Swap two items."""
     (first, first_end), (second, second_end) = sorted((_item(random, data), _item(random, data)))
     if first_end > second:
         return data
@@ -141,7 +141,7 @@ def swap_items(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 
 def change_container(random: Random, data: bytes, _corpus: Sequence[bytes]) -> bytes:
-    """Repeat or drop an element of a container, and count it right."""
+    """Duplicate or remove an element of a container, and adjust its count."""
     containers = [pos for pos in _heads(data) if data[pos] >> 5 in (raw.ARRAY, raw.MAP)]
     if not containers:
         return data
@@ -161,7 +161,7 @@ def change_container(random: Random, data: bytes, _corpus: Sequence[bytes]) -> b
 
 
 def insert_tag(random: Random, data: bytes, _: Sequence[bytes]) -> bytes:
-    """Put a tag before an item."""
+    """Insert a tag before an item."""
     start = random.choice(_heads(data) or [0])
     return data[:start] + random.choice((b"\xc0", b"\xd8\x18")) + data[start:]
 

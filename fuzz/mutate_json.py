@@ -1,4 +1,4 @@
-"""Mutations of JSON texts: the shape stays nearly right, and values of every wrong kind turn up in it."""
+"""Mutations of JSON texts: the shape stays nearly valid, with values of every wrong kind."""
 
 import json
 from collections.abc import Sequence
@@ -18,21 +18,21 @@ _NAMES = ("extra", "ver", "label", "Ver")
 
 def _nodes(value: JsonValue) -> list[tuple[Any, Any]]:
     """Return every (container, key) in a JSON value."""
-    found: list[tuple[Any, Any]] = []
+    nodes: list[tuple[Any, Any]] = []
     pending = [value]
     while pending:
         current = pending.pop()
         if isinstance(current, dict):
-            found += [(current, name) for name in current]
+            nodes += [(current, name) for name in current]
             pending += current.values()
         elif isinstance(current, list):
-            found += [(current, index) for index in range(len(current))]
+            nodes += [(current, index) for index in range(len(current))]
             pending += current
-    return found
+    return nodes
 
 
 def _change(random: Random, value: JsonValue, corpus: Sequence[bytes]) -> JsonValue:
-    """Replace, drop or add one value somewhere inside."""
+    """Replace, remove or add one value at a random position."""
     new = json.loads(random.choice(_VALUES))
     nodes = _nodes(value)
     if not nodes:
@@ -57,7 +57,7 @@ def mutate_json(random: Random, corpus: Sequence[bytes]) -> bytes:
     data = random.choice(corpus)
     if random.random() < 0.2:
         return mutate(random, corpus)
-    value = json.loads(data)  # of what a target accepted; nothing else is in the corpus
+    value = json.loads(data)  # the corpus contains only accepted inputs
     for _ in range(random.choice((1, 1, 2))):
         value = json.loads(json.dumps(_change(random, value, corpus)))
     return json.dumps(value).encode()

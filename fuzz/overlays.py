@@ -1,9 +1,9 @@
-"""Bodies of events, and folds that meet them: strangers write both."""
+"""Bodies of events, and folds over them: both come from untrusted senders."""
 
 from collections.abc import Iterator
 from random import Random
 
-from fuzz.runner import Refused, Run, Target
+from fuzz.runner import Run, Skipped, Target
 from tests import builders as make
 from tests.overlays.histories import BRIDGE, HISTORIES, PARAMETERS
 from tests.overlays.histories_wallet import OWN_STREAM
@@ -26,16 +26,16 @@ def _records(name: str) -> list[Record]:
 
 
 def _bodies(schema: Schema, overlay: str) -> tuple[bytes, ...]:
-    """Return bodies of a schema that are as they should be."""
-    found: dict[bytes, None] = {}
+    """Return valid bodies of a schema."""
+    bodies: dict[bytes, None] = {}
     for record in _records(overlay):
         if record.schema == schema.schema_id:
             try:
                 schema.decode(record.body)
             except InvalidBodyError:
                 continue
-            found[record.body] = None
-    return tuple(found)[:_SEEDS]
+            bodies[record.body] = None
+    return tuple(bodies)[:_SEEDS]
 
 
 def _body_target(schema: Schema) -> Run:
@@ -43,7 +43,7 @@ def _body_target(schema: Schema) -> Run:
         try:
             body = schema.decode(data)
         except InvalidBodyError:
-            raise Refused from None
+            raise Skipped from None
         assert schema.encode(body) == data
         schema.to_json(body)
 
@@ -51,7 +51,7 @@ def _body_target(schema: Schema) -> Run:
 
 
 def _fold_target(overlay: Overlay, before: list[Record], schema: Schema) -> Run:
-    """Return what folds a log with a body that nobody has judged, and reads all of it."""
+    """Return a function that folds a log with an unchecked body, and reads the whole state."""
 
     def run(data: bytes) -> None:
         head = memory_of(overlay)

@@ -132,9 +132,9 @@ def _proving() -> Iterator[dict[str, JsonValue]]:
     yield {"op": "cap_verify", "token": make.cap_token().encode().hex()}
 
 
-#: Parts that are never sent alone: the adapter has no names for them.
+# Parts that are never sent alone: the adapter has no names for them.
 _PARTS = {"allow", "rate", "chunk_range", "indexed_checkpoint", "hub_key", "bound_checkpoint", "stream_item"}
-#: Not of the protocol's objects: records of this hub, and what stands in a header of a request.
+# Not objects of the protocol: records of this hub, and the contents of request headers.
 _OTHERS = {"trust_record", "revocation_record", "revocation", "pow_cookie"}
 
 
@@ -174,5 +174,5 @@ def _all() -> Iterator[dict[str, JsonValue]]:
     yield from _overlays()
 
 
-#: One line each, as the adapter reads them.
+# One line each, as the adapter reads them.
 REQUESTS = tuple(json.dumps({"id": number, **request}).encode() for number, request in enumerate(_all()))

@@ -1,4 +1,4 @@
-"""Runs targets for a time, and reports what is neither a value nor our error."""
+"""Runs targets for a time, and reports exceptions other than our errors."""
 
 import time
 import traceback
@@ -9,7 +9,7 @@ from random import Random
 from fuzz.mutate import mutate
 from veen.core.errors import ProtocolError
 
-#: Accepted inputs join the seeds, because what lies next to them is interesting too; up to this many.
+# Accepted inputs become seeds, because their neighbours are interesting too; at most this many.
 MAX_CORPUS = 256
 _SLICE_SEC = 0.1
 _SHRINK_TRIES = 2_000
@@ -18,13 +18,13 @@ Run = Callable[[bytes], None]
 Mutate = Callable[[Random, Sequence[bytes]], bytes]
 
 
-class Refused(Exception):  # noqa: N818 - not an error of ours
-    """An input that the target turned away before its parser saw it."""
+class Skipped(Exception):  # noqa: N818 - not an error of ours
+    """The target rejected an input before its parser saw it."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A parser: ``run`` returns, or raises ProtocolError or Refused; all else that it raises is a finding."""
+    """A parser: ``run`` returns, or raises ProtocolError or Skipped; any other exception is a finding."""
 
     name: str
     run: Run
@@ -34,7 +34,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Finding:
-    """An input that a target did not survive."""
+    """An input that made a target raise an unexpected exception."""
 
     target: str
     seed: int
@@ -44,7 +44,7 @@ class Finding:
     trace: str
 
     def __str__(self) -> str:
-        """Say what happened, and how to see it happen again."""
+        """Describe the exception, and how to reproduce it."""
         return (
             f"FINDING in {self.target} (seed {self.seed}, case {self.case})\n"
             f"{self.trace}"
@@ -54,10 +54,10 @@ class Finding:
 
 
 def outcome(target: Target, data: bytes) -> BaseException | None:
-    """Run one input; return what it raised if that was none of ours."""
+    """Run one input; return its exception unless it is one of ours."""
     try:
         target.run(data)
-    except (ProtocolError, Refused):
+    except (ProtocolError, Skipped):
         return None
     except Exception as error:  # noqa: BLE001 - any other exception is what is looked for
         return error
@@ -65,7 +65,7 @@ def outcome(target: Target, data: bytes) -> BaseException | None:
 
 
 def accepts(target: Target, data: bytes) -> bool:
-    """Tell whether the target took an input."""
+    """Return whether the target accepts an input."""
     try:
         target.run(data)
     except Exception:  # noqa: BLE001
@@ -74,7 +74,7 @@ def accepts(target: Target, data: bytes) -> bool:
 
 
 def shrink(target: Target, data: bytes, error: BaseException) -> bytes:
-    """Return a smaller input that fails in the same way, by leaving ranges out."""
+    """Return a smaller input that fails in the same way, by removing ranges."""
     tries = 0
     size = max(len(data) // 2, 1)
     while size and tries < _SHRINK_TRIES:
@@ -92,7 +92,7 @@ def shrink(target: Target, data: bytes, error: BaseException) -> bytes:
 
 @dataclass
 class Campaign:
-    """One target under one seed: the same inputs in the same order, however long it runs."""
+    """One target with one seed: the same inputs in the same order, for any duration."""
 
     target: Target
     seed: int
@@ -101,12 +101,12 @@ class Campaign:
     _corpus: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with the seeds, which the target must accept: else the inputs test nothing."""
+        """Check that the target accepts the seeds: otherwise the inputs test nothing."""
         self._random = Random(f"{self.seed} {self.target.name}")  # noqa: S311 - repeatable, not secret
         self._corpus = list(self.target.seeds)
 
     def check_seeds(self) -> Finding | None:
-        """Return a finding if a valid object is refused."""
+        """Return a finding if a valid object is rejected."""
         for data in self.target.seeds:
             try:
                 self.target.run(data)
@@ -130,12 +130,12 @@ class Campaign:
         return None
 
     def run_for(self, seconds: float) -> Finding | None:
-        """Run until the time is over or something is found."""
+        """Run until the time is over or there is a finding."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            found = self.step()
-            if found is not None:
-                return found
+            finding = self.step()
+            if finding is not None:
+                return finding
         return None
 
     def _finding(self, data: bytes, error: BaseException) -> Finding:
@@ -146,13 +146,13 @@ class Campaign:
 def run(
     targets: Sequence[Target], *, seconds: float, seed: int, progress: Callable[[str], None] | None = None
 ) -> tuple[list[Finding], int]:
-    """Run all targets in turn; return at most one finding for each, and how many cases ran."""
+    """Run all targets; return at most one finding of each, and the number of cases."""
     campaigns = [Campaign(target, seed) for target in targets]
     findings: dict[str, Finding] = {}
     for campaign in campaigns:
-        found = campaign.check_seeds()
-        if found is not None:
-            findings[campaign.target.name] = found
+        finding = campaign.check_seeds()
+        if finding is not None:
+            findings[campaign.target.name] = finding
     start = time.monotonic()
     slice_sec = min(_SLICE_SEC, seconds / len(campaigns))
     while (elapsed := time.monotonic() - start) < seconds:
@@ -160,14 +160,14 @@ def run(
         if not running:
             break
         for campaign in running:
-            found = campaign.run_for(slice_sec)
-            if found is not None:
-                findings[found.target] = found
+            finding = campaign.run_for(slice_sec)
+            if finding is not None:
+                findings[finding.target] = finding
             elapsed = time.monotonic() - start
             if progress is not None:
                 cases = sum(each.cases for each in campaigns)
                 progress(
-                    f"{elapsed:5.0f} s  {cases:9} cases  {len(findings)} findings  {campaign.target.name}"
+                    f"{elapsed:5.0f} s  {cases:9} cases  findings: {len(findings)}  {campaign.target.name}"
                 )
             if elapsed >= seconds:
                 break

@@ -1,7 +1,7 @@
-"""One target per parser, with valid objects to begin from.
+"""One target per parser, with valid objects as seeds.
 
-What a parser accepts must encode to what was read. A target named ``verify:`` claims more: nothing but
-the object that it was given verifies.
+An accepted input must encode to the same bytes. A target named ``verify:`` claims more: only the original
+object verifies.
 """
 
 import json
@@ -14,7 +14,7 @@ from fuzz.files import File, every_file
 from fuzz.mutate_json import mutate_json
 from fuzz.overlays import certificate, overlay_targets
 from fuzz.requests import REQUESTS
-from fuzz.runner import Refused, Run, Target
+from fuzz.runner import Run, Skipped, Target
 from tests import builders as make
 from tests.examples import every_wire_object
 from veen.admission.stages import Sized
@@ -45,7 +45,7 @@ def same(value: object, expected: object) -> None:
 
 
 def as_text(value: object) -> str:
-    """Return JSON as a text in which true, 1 and 1.0 are three different things."""
+    """Return JSON as a text in which true, 1 and 1.0 differ."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -53,7 +53,7 @@ def as_text(value: object) -> str:
 
 
 def decode_target(cls: type[Wire]) -> Run:
-    """Return what decodes an object, and makes it anew from its fields and from its JSON form."""
+    """Return a function that decodes an object, and rebuilds it from its fields and from its JSON form."""
 
     def run(data: bytes) -> None:
         item = cls.decode(data)
@@ -65,13 +65,13 @@ def decode_target(cls: type[Wire]) -> Run:
 
 
 def json_target(parse: Callable[[Any], Any], decode: Callable[[bytes], Any]) -> Run:
-    """Return what parses a JSON form."""
+    """Return a function that parses a JSON form."""
 
     def run(data: bytes) -> None:
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
-            raise Refused from None
+            raise Skipped from None
         item = parse(value)
         same(as_text(item.to_json()), as_text(value))
         same(decode(item.encode()), item)
@@ -95,13 +95,13 @@ def wire_targets() -> Iterator[Target]:
 
 
 def run_entry(data: bytes) -> None:
-    """Decode an entry and whatever follows it."""
+    """Decode an entry, and the data after it."""
     item, end = Entry.decode(data)
     same(item.encode(), data[:end])
 
 
 def run_entry_header(data: bytes) -> None:
-    """Decode the header of an entry at two places."""
+    """Decode the header of an entry at two offsets."""
     header = EntryHeader.decode(data)
     same(EntryHeader.decode(b"x" + data, 1), header)
     assert header.entry_len <= 82 + 1_048_576 + 188
@@ -120,7 +120,7 @@ def run_peaks(data: bytes) -> None:
 
 
 def file_targets() -> Iterator[Target]:
-    """Yield both forms of every file that is no single wire object."""
+    """Yield both forms of every file that is not a single wire object."""
     files = every_file()
     for name, decode, parse, empty in (
         ("entry:one", Entry.decode_one, Entry.from_json, None),
@@ -155,7 +155,7 @@ def run_cbor(data: bytes) -> None:
 
 
 def run_envelope(data: bytes) -> None:
-    """Take a ciphertext apart."""
+    """Parse a ciphertext."""
     envelope = Envelope.parse(data)
     lengths = len(envelope.hdr).to_bytes(4, "big") + len(envelope.body).to_bytes(4, "big")
     same(envelope.enc + lengths + envelope.hdr + envelope.body + envelope.padding, data)
@@ -163,25 +163,25 @@ def run_envelope(data: bytes) -> None:
 
 
 def run_open(data: bytes) -> None:
-    """Open a message that was changed on its way."""
+    """Open a message that was changed in transit."""
     open_msg(Msg.decode(data), make.reader_key(), pad_block=256)
 
 
 def run_open_ciphertext(data: bytes) -> None:
-    """Open a ciphertext that a sender has signed: every check behind the hash is reached."""
+    """Open a ciphertext that a sender has signed, so that every check after the hash is reached."""
     open_msg(make.msg(ciphertext=data), make.reader_key(), pad_block=0)
 
 
 def attachment_target() -> Target:
-    """Return what opens the first attachment of a message; only the sealed one opens."""
-    made = make.sealed(attachments=(b"first", b"second"))
-    opened = open_msg(make.msg(ciphertext=made.ciphertext), make.reader_key(), pad_block=256)
+    """Return a function that opens the first attachment of a message; only the sealed one opens."""
+    sealed = make.sealed(attachments=(b"first", b"second"))
+    opened = open_msg(make.msg(ciphertext=sealed.ciphertext), make.reader_key(), pad_block=256)
 
     def run(data: bytes) -> None:
         same(opened.open_attachment(0, data), b"first")
-        same(data, made.attachments[0])
+        same(data, sealed.attachments[0])
 
-    return Target("open:attachment", run, made.attachments[:1])
+    return Target("open:attachment", run, sealed.attachments[:1])
 
 
 def run_structure(data: bytes) -> None:
@@ -204,7 +204,7 @@ def verify_target(good: Wire, verify: Callable[[Any], None]) -> Target:
 
 
 def forgery_targets() -> Iterator[Target]:
-    """Yield a target for everything that is signed or proved."""
+    """Yield a target for each kind of object that is signed or proved."""
     hub = make.verify_key("hub")
 
     def verify_proof(item: MmrProof) -> None:
@@ -239,7 +239,7 @@ def run_adapter(line: bytes) -> None:
     json.dumps(answered, allow_nan=False)
     assert answered.get("code") != "INTERNAL", answered
     if not answered["ok"]:
-        raise Refused
+        raise Skipped
 
 
 # --- all of them --------------------------------------------------------------------------------------------
