@@ -166,4 +166,4 @@ def test_a_finding_is_the_exit_status(capsys: pytest.CaptureFixture[str]) -> Non
 def test_it_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "fuzz", "--seconds", "0.2", "--target", "hub_key_map", "--seed", "3"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "1 targets, 0.2 s, seed 3" in done.stdout
+    assert "1 target, 0.2 s, seed 3" in done.stdout
