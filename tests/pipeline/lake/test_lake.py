@@ -14,7 +14,7 @@ from veen.core.objects import labels
 from veen.core.objects.hub_identity import HubIdentity
 from veen.overlays.registry import schemas
 from veen.pipeline.errors import DamagedLakeError, LakeBusyError, LakeError
-from veen.pipeline.lake import layout, tables
+from veen.pipeline.lake import commits, layout, tables
 from veen.pipeline.lake.commits import Changes, Commits, FileFact, LabelFact, Missing, Remade, State
 from veen.pipeline.lake.lake import load, lock_lake
 from veen.pipeline.lake.table_files import TableFile
@@ -169,6 +169,16 @@ def test_a_commit_that_is_not_the_one_that_was_written_is_found(tmp_path: Path, 
             first.write_bytes(first.read_bytes().replace(b",", b", ", 1))
     with pytest.raises(DamagedLakeError):
         Commits(tmp_path).load()
+
+
+def test_a_lake_of_another_format_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "VERSION", commits.VERSION - 1)
+    commit(tmp_path, State(), *((nth, nth) for nth in range(1, 33)))
+    assert list((tmp_path / layout.SNAPSHOTS).iterdir()), "a snapshot must not hide the format of its commits"
+    monkeypatch.undo()
+    with pytest.raises(LakeError, match="ingest the log into a new directory") as error:
+        Commits(tmp_path).load()
+    assert not isinstance(error.value, DamagedLakeError)
 
 
 def test_a_second_writer_of_a_commit_fails(tmp_path: Path) -> None:

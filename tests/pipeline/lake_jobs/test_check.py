@@ -27,6 +27,7 @@ from veen.pipeline.lake.lake import load
 from veen.pipeline.lake.table_files import options
 from veen.pipeline.lake_jobs.check import CheckedLake, check_lake
 from veen.pipeline.log.open import open_log
+from veen.pipeline.open.decrypt import SEALED
 from veen.pipeline.shared_keys import sharing
 
 LWW = "silver/crdt.lww.v1"
@@ -265,8 +266,8 @@ def test_a_message_that_the_lake_calls_sealed_and_that_opens_is_told(spark: Spar
     path = first_file(lake, layout.RECORDS)
     forge(lake, path, "schema", nothing)
     forge(lake, path, "body", lambda _: b"")
-    forge(lake, path, "reason", lambda _: "sealed for somebody else")
-    with pytest.raises(DamagedLakeError, match="entry 1 is sealed in the lake and opens with this keyring"):
+    forge(lake, path, "reason", lambda _: SEALED)
+    with pytest.raises(DamagedLakeError, match="entry 1 is sealed in the lake, but this keyring opens it"):
         checked(spark, lake)
 
 
@@ -369,7 +370,7 @@ def test_a_lake_set_back_to_an_earlier_commit_is_one_of_an_earlier_time_and_the_
         log.close()
     (lake / layout.SNAPSHOTS).mkdir(exist_ok=True)
     (lake / layout.snapshot_file(32)).write_bytes(b"{}")
-    with pytest.raises(DamagedLakeError, match=r"commits behind .* are gone"):
+    with pytest.raises(DamagedLakeError, match=r"commits after .* are missing"):
         check_lake(spark, lake)
 
 

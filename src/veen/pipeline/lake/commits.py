@@ -19,7 +19,8 @@ from veen.pipeline.errors import DamagedLakeError, LakeBusyError, LakeError
 from veen.pipeline.lake import layout
 from veen.pipeline.lake.table_files import write_durably
 
-VERSION: Final = 2
+# Also counts changes of texts that rows hold: what a report says, why a message was not opened.
+VERSION: Final = 3
 # The interval of snapshots, which spare a run reading all commits.
 _SNAPSHOT_EVERY: Final = 32
 
@@ -343,7 +344,10 @@ class Commits:
         try:
             document: dict[str, Any] = json.loads(data)
             if document["ver"] != VERSION:
-                raise LakeError(f"{path} is of version {document['ver']}; this program knows {VERSION}")
+                raise LakeError(
+                    f"{path} is of lake format {document['ver']}, and this program reads format {VERSION}; "
+                    "ingest the log into a new directory"
+                )
             if canonical(document) != data:
                 raise DamagedLakeError(f"{path} is not as it was written")
             state.apply(document, hashlib.sha256(data).hexdigest())
@@ -357,7 +361,10 @@ class Commits:
                 continue
             commit = (self.root / layout.commit_file(number)).read_bytes()
             try:
-                state = State.of_snapshot(json.loads((self.root / layout.snapshot_file(number)).read_bytes()))
+                snapshot = json.loads((self.root / layout.snapshot_file(number)).read_bytes())
+                if snapshot["ver"] != VERSION:
+                    continue  # the commits, which are of that format too, say what to do
+                state = State.of_snapshot(snapshot)
             except (ValueError, KeyError, TypeError):
                 continue  # it can be rebuilt
             if (state.number, state.hash) == (number, hashlib.sha256(commit).hexdigest()):

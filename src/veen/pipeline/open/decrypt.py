@@ -77,7 +77,7 @@ def _numbers(values: Numbers) -> Bytes:
 
 
 # Rows of lakes contain this text and are selected by it, so it does not change.
-SEALED: Final = "sealed for somebody else"
+SEALED: Final = "sealed to another reader"
 # The errors of a wrong key; another key may fit.
 _NOT_THIS_KEY: Final = (Detail.HDR_AEAD, Detail.DH_ZERO)
 # The start of a header that has a schema and nothing else.
