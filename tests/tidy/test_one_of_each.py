@@ -30,6 +30,12 @@ SINGLES = (
         "def __getattr__(name: str) -> Any: ...",
     ),
     Single(
+        "singular and plural of counts: stdx.grammar",
+        r"\{'(?:e?s|ies)' (?:if|\*)",
+        (),
+        """text = f"{count} label{'s' if count > 1 else ''}\"""",
+    ),
+    Single(
         "the test whether a text is a URL or a path: HubAddress.parse or is_http_url",
         r"""startswith\(\(?["']http|^_URL_SCHEMES""",
         ("client/hub_address.py",),

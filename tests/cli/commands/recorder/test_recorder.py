@@ -163,7 +163,7 @@ def test_what_is_no_event_names_its_line(shop: User) -> None:
     done = shop.run("recorder", "emit", "--stream", ORDERS, "--lines", stdin=f"{good}\n" * 600 + late)
     assert done.exit_code == 4
     assert "line 601: " in done.stderr
-    assert "; 512 events before it were recorded" in done.stderr, "to go on behind them"
+    assert "; 512 events recorded before it" in done.stderr, "to go on behind them"
 
 
 def test_an_auditor_without_keys_is_told(shop: User, tmp_path: Path) -> None:

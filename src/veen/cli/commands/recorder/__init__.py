@@ -25,7 +25,7 @@ from veen.core.types import ReaderPublicKey
 from veen.overlays.errors import InvalidBodyError
 from veen.recorder.configuration import GET_KEY, Configuration, has_readers, read_configuration
 from veen.recorder.event import PAYLOAD_BYTES, RECORDING, draft_of
-from veen.stdx.grammar import by_count, counted
+from veen.stdx.grammar import counted
 
 app = typer.Typer(help="Record events in a tamper-evident log.", no_args_is_help=True)
 app.command("init")(admin.init)
@@ -100,8 +100,7 @@ def emit(
             for sent in send_drafts(opened, stream, drafts, options):
                 count, last = count + 1, sent
         except CommandError as error:
-            before = counted(count, "event")
-            note = f"; {before} before it {by_count(count, 'was', 'were')} recorded" if lines else ""
+            note = f"; {counted(count, 'event')} recorded before it" if lines else ""
             raise error.with_text(f"{error}{note}") from None
     if last is None:
         raise UsageError("standard input contains no events")
