@@ -76,7 +76,7 @@ def _numbers(values: Numbers) -> Bytes:
     return values.astype(">u8").view(np.uint8).reshape(len(values), 8)
 
 
-# Rows of lakes contain this text and are selected by it, so it does not change.
+# Rows of lakes contain this text and are selected by it: a change needs a new lake format.
 SEALED: Final = "sealed to another reader"
 # The errors of a wrong key; another key may fit.
 _NOT_THIS_KEY: Final = (Detail.HDR_AEAD, Detail.DH_ZERO)
