@@ -72,7 +72,7 @@ def test_a_worker_that_lacks_packages_is_named_and_a_cluster_without_room_refuse
     done = cluster.script(START, str(bare))
     assert done.returncode == 0, done.stderr
     lacking, full = json.loads(done.stdout)
-    assert lacking.startswith("the cluster can not run this: on ")
+    assert lacking.startswith("the cluster cannot run this: on ")
     assert all(name in lacking for name in NEEDED.values())
     assert "\n" not in lacking
-    assert full.startswith("the cluster can not run this: it gave no executor in 2 s")
+    assert full.startswith("the cluster cannot run this: it gave no executor in 2 s")
