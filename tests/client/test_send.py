@@ -51,7 +51,7 @@ def _endless() -> list[object]:
     "body",
     [
         *(1.5, {"a": [-1]}, {"n": 1 << 64}, float("nan")),
-        *({"when": datetime(2026, 1, 1, tzinfo=UTC)}, {1, 2}, [object()]),
+        *({"when": datetime(2026, 1, 1, tzinfo=UTC)}, {1, 2}, [Ellipsis]),
         *({1.5: 1}, {"a": {True: 1}}, {(1, 2): 3}, _endless()),
     ],
     ids=repr,
