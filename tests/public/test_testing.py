@@ -90,5 +90,5 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: 
     (tmp_path / "httptools.py").write_text("raise ModuleNotFoundError(name='httptools')")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     monkeypatch.setenv("PYTHONPATH", path)
-    with pytest.raises(veen.errors.ServerStartError, match=r"veen\[hub\]"), veen.testing.hub():
+    with pytest.raises(veen.errors.ServerStartError, match=r"PATH_OF_THE_CLONE\[hub\]"), veen.testing.hub():
         pass
