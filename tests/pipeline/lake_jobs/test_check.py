@@ -212,7 +212,7 @@ def test_a_state_that_is_not_what_its_records_amount_to_is_found(spark: SparkSes
             item["state_hash"] = "00" * 32
 
     rewrite_commits(lake, change)
-    with pytest.raises(DamagedLakeError, match="is not what its records amount to"):
+    with pytest.raises(DamagedLakeError, match="does not follow from its records"):
         check_lake(spark, lake)
 
 
@@ -293,10 +293,10 @@ def test_forged_states_are_found(spark: SparkSession, lake: Path, tmp_path: Path
     (reached,) = known["reached"]
     early = [[*reached[:2], reached[2] - 1, *reached[3:]]]
     forgeries = {
-        "has rows that are not what": rows,
-        "is not what the records amount to": state,
+        "has rows that do not follow": rows,
+        "does not follow from the records": state,
         "cannot be read: No such file": gone,
-        "is not what its records amount to": said("counts", {"applied": 1}),
+        "does not follow from its records": said("counts", {"applied": 1}),
         "does not reach to where the lake was": said("reached", early),
         "did not have all of": said("stream_id", "00" * 32),
     }
@@ -322,7 +322,7 @@ def test_a_state_that_is_behind_its_lake_is_checked_for_where_it_is(
     take(spark, lake, hub.root, overlays=None)
     assert check_lake(spark, lake).states == 1
     forge(lake, gold_file(lake, ".parquet"), "value", lambda _: '"forged"')
-    with pytest.raises(DamagedLakeError, match="has rows that are not what"):
+    with pytest.raises(DamagedLakeError, match="has rows that do not follow"):
         check_lake(spark, lake)
 
 

@@ -73,12 +73,12 @@ def check_state(
     assert folded.state is not None
     counts = {outcome.value: count for outcome, count in folded.counts.items()}
     if (state_hash, counts, len(folded.reports)) != (known["state_hash"], known["counts"], known["reports"]):
-        raise _wrong(known, "is not what its records amount to")
+        raise _wrong(known, "does not follow from its records")
     if folded.state.encode() != files[target.state_path]:
-        raise DamagedLakeError(f"{target.state_path} is not what the records amount to")
+        raise DamagedLakeError(f"{target.state_path} does not follow from the records")
     rebuilt = pa.Table.from_batches(gold.row_batches(target, overlay, folded), gold.STATES)
     if not _rows(files[target.rows_path], target.rows_path).equals(rebuilt):
-        raise DamagedLakeError(f"{target.rows_path} has rows that are not what the records amount to")
+        raise DamagedLakeError(f"{target.rows_path} has rows that do not follow from the records")
 
 
 def _read(root: Path, path: str, digest: str) -> bytes:
