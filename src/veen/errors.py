@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         RpcError,
         RpcTimeoutError,
         SummaryCacheError,
+        UnknownLabelError,
         UnsentError,
     )
     from veen.conformance.errors import MalformedRequestError
@@ -212,6 +213,7 @@ __all__ = [
     "TlsError",
     "TooLargeError",
     "UnauthorizedError",
+    "UnknownLabelError",
     "UnknownPathError",
     "UnreachableError",
     "UnsentError",
@@ -252,6 +254,7 @@ if not TYPE_CHECKING:
                 "RpcError",
                 "RpcTimeoutError",
                 "SummaryCacheError",
+                "UnknownLabelError",
                 "UnsentError",
             ),
             "conformance.errors": ("MalformedRequestError",),

@@ -6,7 +6,8 @@ VeenError
     ├── InvalidResponseError         the response is not a valid response of a hub
     ├── RejectedError                the hub rejected the request: code, detail
     │   ├── EpochError               ... the label belongs to an epoch outside the window of the hub
-    │   └── PrunedByHubError         ... the hub pruned the entry (a PrunedError as well)
+    │   ├── PrunedByHubError         ... the hub pruned the entry (a PrunedError as well)
+    │   └── UnknownLabelError        ... the hub has no entries of the label
     ├── UnsentError                  a message was rejected permanently; its bytes are in a file
     ├── DivergenceError              the hub signed two contradicting statements: the evidence
     ├── PinError                     the hub is unknown, or not the pinned one
@@ -71,13 +72,18 @@ class PrunedByHubError(RejectedError, PrunedError):
     """The hub pruned the entry."""
 
 
+class UnknownLabelError(RejectedError):
+    """The hub has no entries of the label."""
+
+
 def rejection_of(envelope: ErrorEnvelope) -> RejectedError:
     """Return the error for a hub's error response, of the class that programs branch on."""
     error = RejectedError(envelope)
     if error.code == Code.TIME.value and error.detail == Detail.EPOCH.value:
         return EpochError(envelope)
-    if error.code == Code.NOT_FOUND.value and error.field("field") == PRUNED_FIELD:
-        return PrunedByHubError(envelope)
+    if error.code == Code.NOT_FOUND.value:
+        classes: dict[str, type[RejectedError]] = {PRUNED_FIELD: PrunedByHubError, "label": UnknownLabelError}
+        return classes.get(str(error.field("field")), RejectedError)(envelope)
     return error
 
 

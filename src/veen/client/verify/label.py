@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from veen.client.effects import Blocking
-from veen.client.errors import DivergenceError, RejectedError
+from veen.client.errors import DivergenceError, RejectedError, UnknownLabelError
 from veen.client.fraud import Fraud
 from veen.client.home.state import LabelState, Pin
 from veen.client.retry import Asker
@@ -127,10 +127,8 @@ async def fetch_page(session: Asker, request: StreamRequest, wait_sec: int = 0) 
     """Fetch a page; it is empty if the label has no entries."""
     try:
         page = await session.ask(request, StreamResponse, wait_sec=wait_sec)
-    except RejectedError as error:
-        if error.code == Code.NOT_FOUND and error.field("field") == "label":
-            return StreamResponse(label=request.label, from_seq=request.from_seq, items=())
-        raise
+    except UnknownLabelError:
+        return StreamResponse(label=request.label, from_seq=request.from_seq, items=())
     if page.label != request.label:
         raise ProtocolError(Detail.VALUE, "the page is of another label", field="label")
     return page
